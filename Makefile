@@ -56,10 +56,13 @@ lmc.h: tools/amalgamate.py $(LMC_SOURCES)
 	then echo "warning: lmc.h is not made of the src/ that is here; that takes Python 3.9"; \
 	else touch lmc.h; fi
 
-# The command: an object for each file of cli/, and lmc.o, which implements lmc.h and takes nearly
-# all of the time. Each object is made anew when its file, what that includes, or the flags change.
+# The command: an object for each file of cli/ and formats/, and lmc.o, which implements lmc.h and
+# takes nearly all of the time. Each object is made anew when its file, what that includes, or the
+# flags change.
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
-OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES))
+FORMATS = $(wildcard formats/*.c)
+OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
+    $(FORMATS:%.c=build/obj/%.o)
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
 
 build/lmc: $(OBJECTS)
@@ -69,6 +72,10 @@ build/obj/lmc.o: cli/lmc_impl.c lmc.h build/obj/flags
 	$(call say,CC $<)$(COMPILE) -c $< -o $@
 
 build/obj/%.o: cli/%.c build/obj/flags | build/obj/jansson
+	@mkdir -p $(@D)
+	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
+
+build/obj/formats/%.o: formats/%.c build/obj/flags
 	@mkdir -p $(@D)
 	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
 
@@ -102,12 +109,12 @@ build/liblmc.a: lmc.h
 # The Python package without an installation: PYTHONPATH=build/python python3 ...
 build/python: build/python/lmc_codec/_lmc.abi3.so
 	@cp python/lmc_codec/*.py* build/python/lmc_codec/
-build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch]) build/liblmc.a
+build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/liblmc.a
 	@mkdir -p $(@D)
 	$(call say,CC $@)$(CC) -O2 -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
-	    python/src/*.c build/liblmc.a -o $@ -pthread
+	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ -pthread
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a

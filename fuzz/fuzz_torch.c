@@ -41,7 +41,7 @@ static void parse(const uint8_t *data, size_t size, const char *name, const stru
     m.data = fuzz_copy(&guard, data, size, 0);
     m.size = size;
     m.n_read = 0;
-    v.size = size;
+    v.size = v.weight = size;
     v.read = read_memory;
     v.user = &m;
     result = container_parse_view(&c, &v, name, d);
@@ -132,7 +132,7 @@ static void parse_pickle(const uint8_t *data, size_t size)
 static void parse_with_metadata(const uint8_t *data, size_t size, size_t metadata_size)
 {
     struct dcp d;
-    const enum container_result result = dcp_read(&d, data, metadata_size);
+    const enum container_result result = dcp_read(&d, data, metadata_size, metadata_size);
     FUZZ_CHECK(result == CONTAINER_OK || (result == CONTAINER_BAD && d.error[0]));
     if (result != CONTAINER_OK) return;
     parse(data + metadata_size, size - metadata_size, "__0_0.distcp", &d);

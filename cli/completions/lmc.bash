@@ -63,14 +63,14 @@ _lmc() {
         local options=$all
         case $verb in
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
-        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference" ;;
-        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference" ;;
+        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
+        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference --max-files" ;;
         fold) options="$common --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference
+            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference --max-files
             --threads --quiet --verbose --help' ;;
         verify | dump) options=$common ;;
         esac

@@ -10,18 +10,22 @@
 #include "../format/pickle.h"
 #include "../format/view.h"
 #include "archive.h"
+#include "common.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../sys/report.h"
 
 struct place_in_archive {
     lmc_base content; /* which keeps the block that was decoded last */
     size_t file;
+    int has_failed; /* a read: of a delta without its base, perhaps */
 };
 
 static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
 {
-    const struct place_in_archive *p = (const struct place_in_archive *)user;
-    return p->content.read(p->content.user, p->file, offset, dst, size) != LMC_OK;
+    struct place_in_archive *const p = (struct place_in_archive *)user;
+    p->has_failed |= p->content.read(p->content.user, p->file, offset, dst, size) != LMC_OK;
+    return p->has_failed;
 }
 
 /* The number of .metadata in the directory of that path. SIZE_MAX: there is none. */
@@ -37,17 +41,17 @@ static size_t find_metadata(const struct archive *a, const char *path)
 }
 
 /* Returns 1 if the names of the items are known; to be freed. */
-static int read_metadata(struct dcp *d, struct archive *a, const char *path)
+static int read_metadata(struct dcp *d, struct archive *a, const char *path, uint64_t weight)
 {
     const size_t i = find_metadata(a, path);
     const lmc_base files = files_of_archive(a);
     const lmc_file *f = i == SIZE_MAX ? NULL : files.get_file(files.user, i);
     enum container_result result = CONTAINER_BAD;
     void *data;
-    if (!f || f->size > PICKLE_MAX_SIZE) return 0;
+    if (!f || f->size > pickle_max_size(weight)) return 0;
     data = resize(NULL, (size_t)f->size, 1);
     if (read_counted(a, i, 0, data, (size_t)f->size) == LMC_OK)
-        result = dcp_read(d, data, (size_t)f->size);
+        result = dcp_read(d, data, (size_t)f->size, weight);
     free(data);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
     return result == CONTAINER_OK;
@@ -55,7 +59,7 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path)
 
 int look_inside(struct container *c, struct archive *a, size_t file)
 {
-    struct place_in_archive place = {files_of_archive(a), file};
+    struct place_in_archive place = {files_of_archive(a), file, 0};
     const lmc_file *f = place.content.get_file(place.content.user, file);
     struct view v;
     struct dcp d;
@@ -64,15 +68,23 @@ int look_inside(struct container *c, struct archive *a, size_t file)
     int is_known;
     if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
     v.size = f->size;
+    /* a delta is small, and its base is not; what is not compressed weighs itself */
+    v.weight = a->chain_depth || a->plain ? f->size : archive_size(a);
     v.read = read_inside;
     v.user = &place;
     if (container_kind_of_name(f->path) != CONTAINER_NONE ||
         read_inside(&place, 0, head, sizeof head) != 0 ||
         !container_wants_view(head, sizeof head, f->path))
         return 0;
-    is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path);
+    is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path, v.weight);
     result = container_parse_view(c, &v, base_name(f->path), is_known ? &d : NULL);
     if (is_known) dcp_free(&d);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
+    if (a->o->verbosity >= 2 && !place.has_failed && (result != CONTAINER_OK || c->n_views == 0)) {
+        const char *const why = result == CONTAINER_OK ? c->note : c->error;
+        if (*why)
+            say(a->name, "%.300s is listed without what it says itself: %s",
+                *f->path ? f->path : "the file", why);
+    }
     return result == CONTAINER_OK;
 }

@@ -56,7 +56,7 @@ static int take_plain_file(struct plain *p, const char *path, char *full, int is
 static int take_plain_tree(struct plain *p, const char *path)
 {
     struct listing l;
-    int code = list_sources(&l, path, p->o);
+    int code = list_sources(&l, path, 0, p->o);
     p->files = (struct plain_file *)resize(NULL, l.n + 1, sizeof *p->files);
     for (size_t i = 0; i < l.n && code == CODE_OK; i++)
         if (is_stored(&l.entries[i], &l))

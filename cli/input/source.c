@@ -139,7 +139,7 @@ static void look_through_view(struct source *s, const struct common *o)
     const char *name = base_name(s->name);
     struct view v;
     enum container_result result;
-    v.size = s->size;
+    v.size = v.weight = s->size;
     v.read = read_view_of_source;
     v.user = s;
     result = container_parse_view(c, &v, name,
@@ -231,7 +231,7 @@ void say_unreadable(const struct listing *l, size_t from, size_t n, const char *
 
 int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
 {
-    int code = list_tree(l, root, o->links);
+    int code = list_tree(l, root, o->links, most_files(o));
     if (code != CODE_OK) say_unreadable(l, 0, 0, root);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",

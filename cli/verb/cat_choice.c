@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat_choice.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "cat_view.h"
+#include "../../formats/pattern.h"
 
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name, const char *file)
 {
@@ -54,7 +54,8 @@ static int is_chosen(char *const *names, size_t n, const char *name, unsigned ch
 {
     int result = n == 0;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0 || fnmatch(names[i], name, 0) == 0) result = is_used[i] = 1;
+        if (strcmp(names[i], name) == 0 || match_pattern(names[i], strlen(names[i]), NULL, name))
+            result = is_used[i] = 1;
     return result;
 }
 
@@ -99,7 +100,14 @@ int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *
         if (!file || strcmp(files.get_file(files.user, i)->path, file) == 0)
             choose_of_file(c, a, names, n, i, is_used);
     for (size_t i = 0; i < n && code == CODE_OK; i++)
-        if (!is_used[i]) code = fail_lookup(a, LMC_ERR_NOT_FOUND, names[i], file);
+        if (!is_used[i]) {
+            const char *fault = find_pattern_fault(names[i], strlen(names[i]));
+            code = fault ? fail(CODE_ERROR, a->name,
+                                "has no tensor '%.200s', which is no pattern: %s; 'lmc -l' lists "
+                                "them",
+                                names[i], fault)
+                         : fail_lookup(a, LMC_ERR_NOT_FOUND, names[i], file);
+        }
     if (code == CODE_OK && c->n == 0)
         code = fail(CODE_ERROR, a->name, "has no tensors; restore it with -d");
     free(is_used);

@@ -124,20 +124,25 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
         print_choice(choices, lmc_reader_get_file(a->reader, file)->path, t->name);
 }
 
-/* The tensor whose bytes the view has, or some of them; NULL: those of several. */
+/* The tensor whose bytes the view has, or some of them; NULL: it has those of none. */
 static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct container_view *v)
 {
-    for (size_t i = 0; i < f->n_tensors; i++)
-        if (f->tensors[i].offset <= v->offset &&
-            v->offset < f->tensors[i].offset + f->tensors[i].size)
-            return &f->tensors[i];
-    return NULL;
+    size_t low = 0, high = f->n_tensors;
+    while (low < high) { /* the first that begins behind it: they ascend */
+        const size_t middle = low + (high - low) / 2;
+        if (f->tensors[middle].offset <= v->offset) low = middle + 1;
+        else high = middle;
+    }
+    if (low == 0 || v->offset - f->tensors[low - 1].offset >= f->tensors[low - 1].size) return NULL;
+    return &f->tensors[low - 1];
 }
 
-/* What shares bytes with the tensors of the file. */
+/* What shares bytes with the tensors of the file. Views of one tensor follow each other: its name,
+ * which may be long, is printed with the first of them. */
 static void print_views(struct archive *a, size_t number, const struct common *o)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
+    const lmc_tensor *last = NULL;
     struct container c;
     if (!look_inside(&c, a, number)) return;
     for (size_t i = 0; i < c.n_views; i++) {
@@ -155,7 +160,9 @@ static void print_views(struct archive *a, size_t number, const struct common *o
         else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
         print_name(v->name);
         printf(" of ");
-        print_name(whole ? whole->name : "the file");
+        if (whole && whole == last) printf("the same");
+        else print_name(whole ? whole->name : "the file");
+        last = whole;
         putchar('\n');
     }
     container_free(&c);

@@ -29,6 +29,7 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 #include "restore_wanted.h"
+#include "../../formats/pattern.h"
 
 /* A file or link that was made where nothing was. */
 struct fresh {
@@ -402,9 +403,12 @@ static int check_names(struct extraction *x)
     for (size_t i = 0; i < snapshot_info(x->archive.reader).n_files; i++)
         (void)matches_any(w, lmc_reader_get_file(x->archive.reader, i)->path);
     for (size_t i = 0; i < w->n; i++)
-        if (!w->is_used[i])
-            return fail(CODE_ERROR, x->archive.name, "has no file '%.300s'; 'lmc -l' lists them",
-                        w->patterns[i]);
+        if (!w->is_used[i]) {
+            const char *fault = find_pattern_fault(w->patterns[i], strlen(w->patterns[i]));
+            return fail(CODE_ERROR, x->archive.name,
+                        "has no file '%.300s'%s%s; 'lmc -l' lists them", w->patterns[i],
+                        fault ? ", which is no pattern: " : "", fault ? fault : "");
+        }
     return CODE_OK;
 }
 
@@ -468,7 +472,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)resize(NULL, n_files, 1);
         memset(x.is_done, 0, n_files);
-        x.made.max_entries = o->max_files ? o->max_files : DEFAULT_MAX_FILES;
+        x.made.max_entries = most_files(o);
         x.made.max_depth = o->max_depth ? (size_t)o->max_depth : DEFAULT_MAX_DEPTH;
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, x.made.max_entries);

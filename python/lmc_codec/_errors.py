@@ -71,7 +71,7 @@ class NotFoundError(LMCError, KeyError):
 
 
 class AmbiguousError(LMCError, KeyError):
-    """Several files have a tensor of that name: say which file."""
+    """Several tensors have that name: say which file, if they are of several."""
 
     status, status_name = 11, "LMC_ERR_AMBIGUOUS"
 
@@ -80,6 +80,10 @@ class LimitError(LMCError):
     """Over a limit of the format, of this machine, or one that the caller has set."""
 
     status, status_name = 8, "LMC_ERR_LIMIT"
+
+
+class SliceError(LMCError, IndexError):
+    """An index that the tensor does not have."""
 
 
 class CancelledError(LMCError):
@@ -172,6 +176,8 @@ def make_error(
 ) -> LMCError:
     if status == 23:
         text = "truncated: the data ends early, or something follows it; fetch or write the file again"
+    if status == 30:
+        text += " (base='auto' looks for it beside the file)"
     parts = [str(x) for x in (where, what) if x is not None and str(x)]
     error = _KINDS.get(status, LMCError)(": ".join([*parts, text]))
     error.status = status
