@@ -181,7 +181,8 @@ static void test_characters(void)
     CHECK(matches("[\xC3\xA0-\xC3\xBF]x", "\xC3\xA9x") && !matches("[!\xC3\xA9]", "\xC3\xA9"));
     CHECK(matches("?\xF0\x9F\x99\x82", "\xF0\x9F\x99\x82\xF0\x9F\x99\x82"));
     CHECK(matches("[a-\xF0\x9F\x99\x82]", "\xE2\x82\xAC"));
-    /* bytes that are no UTF-8: one character each, equal to themselves */
+    /* bytes that are no UTF-8: one character each, equal to themselves, and to none of UTF-8 */
+    CHECK(!matches("\xC3\x83", "\xC3") && !matches("\xC3", "\xC3\x83"));
     CHECK(matches("?\xFF", "\xFE\xFF") && !matches("\xC3", "\xC3\xA9"));
     CHECK(matches("[\x80-\xBF]", "\x9F") && !matches("[\x80-\xBF]", "\xC3\x9F"));
     CHECK(matches("??", "\xC0\xAF") && matches("???", "\xED\xA0\x80"));
