@@ -92,6 +92,12 @@ class CancelledError(LMCError):
     status, status_name = 12, "LMC_ERR_CANCELLED"
 
 
+class ChangedError(LMCError):
+    """What was to be saved has changed meanwhile."""
+
+    status, status_name = 15, "LMC_ERR_CHANGED"
+
+
 class FormatError(LMCError):
     """The input is not what this version reads: no LMC file, or one that needs something newer."""
 
@@ -160,6 +166,7 @@ _KINDS: dict[int, type[LMCError]] = {
     12: CancelledError,
     13: LostError,
     14: UnsupportedError,
+    15: ChangedError,
     20: NotLMCError,
     21: UnsupportedError,
     22: UnsupportedError,

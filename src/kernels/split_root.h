@@ -30,7 +30,8 @@
  * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
  * with each level (lmc__put_node).
  *
- * src is read exactly, planes other than the root's are written exactly, for raw ones lie in the
+ * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
+ * bytes. Planes other than the root's are written exactly, for raw ones lie in the
  * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
  * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
  * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
@@ -54,14 +55,16 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   int rotate, lmc__progress done)
 {
+    uint8_t copy[LMC__STRIP_SIZE];
     size_t i, m;
     unsigned p;
     for (i = done.n; i < n; i += m) {
         lmc__planes strip;
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
-        done.crc = k->crc32c(done.crc, src + i * width, m * width);
-        k->split(&strip, src + i * width, m, width, rotate);
+        memcpy(copy, src + i * width, m * width);
+        done.crc = k->crc32c(done.crc, copy, m * width);
+        k->split(&strip, copy, m, width, rotate);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
                            *const left = root->left ? root->left + (i - done.n_right) : NULL,
@@ -83,7 +86,8 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
 }
 
 #if LMC__X86
-/* Whole strips; the root, if any, is the top plane.
+/* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
+ * one is copied: that costs nothing, for the checksum is what the loop waits for.
  *
  * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
@@ -99,22 +103,23 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
  * of the next strip.
  *
- * Four lanes of 2 KiB are too short for the hardware to foresee: at each new strip it would begin
- * to learn, four times. So each step fetches its own bytes of the next strip, one line for each 64
- * of them (Zen 4, whole encoder: bf16 takes 0.91, fp32 0.78 of the time). */
+ * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
+ * for samples have broken the order by which the hardware foresees them. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
                                                          unsigned width, int rotate, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
+    uint8_t copies[2][LMC__STRIP_SIZE];
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     size_t i, j, n_right = 0;
     lmc__progress done;
     lmc__rows rows;
-    unsigned p;
+    unsigned p, turn = 0;
+    if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
     if (has_root) {
         lmc__set_rows_avx2(&rows, root->table);
         split = _mm256_set1_epi8((char)root->split);
@@ -123,12 +128,17 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
         right = root->right;
     }
     for (i = 0; i + strip <= n; i += strip) {
-        const uint8_t *const from = src + i * width;
+        const uint8_t *const from = copies[turn], *const next = src + (i + strip) * width;
+        uint8_t *const copy = copies[turn ^= 1];
+        const int is_last = n - i < 2 * strip;
         for (j = 0; j < strip; j += 32) {
-            const size_t next = (i + strip + j) * width;
-            if (next < size)
+            const size_t ahead = (i + 2 * strip + j) * width;
+            if (!is_last)
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
+                    copy + j * width + 32 * p, lmc__load_avx2(next + j * width + 32 * p));
+            if (ahead < size)
                 LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(src + next + 32 * p);
+                    LMC__PREFETCH(src + ahead + 32 * p);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
