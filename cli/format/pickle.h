@@ -24,6 +24,9 @@
  */
 size_t pickle_max_size(uint64_t weight);
 
+/* Members that pickle_member() looks at. */
+#define PICKLE_MAX_MEMBERS 64u
+
 enum pickle_type {
     PICKLE_OTHER,      /* None, floats, bytes, big numbers: of no interest */
     PICKLE_BOOL,       /* value: 0 or 1 */
@@ -84,8 +87,8 @@ int pickle_is_text(const struct pickle *p, uint32_t node, enum pickle_type type,
 /* The i-th item of a tuple or list; 0: there is none. */
 uint32_t pickle_item(const struct pickle *p, uint32_t node, unsigned i);
 
-/* What a dictionary, or the state of an object, has under that text; 0: nothing. Only the first 64
- * members are looked at, so that it may be asked again and again. */
+/* What a dictionary, or the state of an object, has under that text; 0: nothing. Only the first
+ * PICKLE_MAX_MEMBERS are looked at, so that it may be asked again and again. */
 uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key);
 
 /* A number that is not below zero; 0: the node is none. */

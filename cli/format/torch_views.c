@@ -107,13 +107,15 @@ static enum container_result find_storage(struct walk *w, uint32_t node, struct 
     const uint32_t id = storage->arguments, key = pickle_item(p, id, 2);
     const struct zip_member *member;
     char name[512];
+    int n_name;
     uint64_t n;
     if (storage->type != PICKLE_PERSISTENT || pickle_get(p, key)->type != PICKLE_TEXT ||
         !pickle_is_text(p, pickle_item(p, id, 0), PICKLE_TEXT, "storage") ||
         !pickle_count(p, pickle_item(p, id, 4), &n))
         return views_bad(w->views, "a storage is not described as known");
-    snprintf(name, sizeof name, "%sdata/%s", w->prefix, p->texts + pickle_get(p, key)->u.text.at);
-    member = zip_find(w->z, name);
+    n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
+                      p->texts + pickle_get(p, key)->u.text.at);
+    member = n_name >= 0 && (size_t)n_name < sizeof name ? zip_find(w->z, name) : NULL;
     if (!member || !member->is_stored)
         return views_bad(w->views, "a storage is not in the archive, or is compressed");
     view->member = (size_t)(member - w->z->members);
@@ -168,9 +170,10 @@ static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t
     view.is_dense = view.is_plain = 1;
     view.dtype = dtype ? dtype->name : "BYTES";
     view.bits = dtype ? dtype->bits : 0;
-    view.shape = w->views->shapes_size;
+    view.logical = view.shape = w->views->shapes_size;
     view.rank = 1;
     result = add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size);
+    if (result == CONTAINER_OK) result = add_extent(w->views, 1); /* its stride */
     return result == CONTAINER_OK ? add_view(w, &view) : result;
 }
 
@@ -393,12 +396,12 @@ static enum container_result visit(struct walk *w, uint32_t node)
 {
     struct pickle_node *n;
     uint32_t arguments, inner;
-    for (unsigned i = 0; i < MAX_WRAPPERS; i++) {
+    for (unsigned i = 0;; i++) {
         n = &w->p->nodes[node];
         if (n->type != PICKLE_CALL) break;
         arguments = find_rebuild(w->p, node);
         if (arguments) return add_tensor_once(w, arguments);
-        inner = unwrap(w->p, node);
+        inner = i < MAX_WRAPPERS ? unwrap(w->p, node) : 0;
         if (!inner) break;
         node = inner;
     }
