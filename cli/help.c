@@ -35,7 +35,7 @@ static const struct topic topics[] = {
          "                         write the bytes of a tensor: 'wte.weight[0:128,:]';\n"
          "                         or some tensors as .npy or .safetensors\n"
          "  lmc apply DELTA... TARGET\n"
-         "                         turn a file or directory into what comes next, in place\n"
+         "                         turn a file or directory into the next one, in place\n"
          "  lmc diff FROM TO       what has changed, tensor by tensor, and about what a\n"
          "                         delta would take\n"
          "  lmc stats SNAPSHOT...  what they are made of and how they change, as table,\n"
