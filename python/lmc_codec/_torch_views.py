@@ -70,7 +70,7 @@ _WRAPPERS = {f"torch._utils._rebuild_{x}" for x in ("parameter", "parameter_with
 
 
 def max_pickle(weight: int) -> int:
-    return min(MAX_PICKLE, (4 << 20) + weight)
+    return min(MAX_PICKLE, (8 << 20) + weight)
 
 
 def max_opcodes(weight: int) -> int:
@@ -78,7 +78,7 @@ def max_opcodes(weight: int) -> int:
 
 
 def max_names(weight: int) -> int:
-    return min(MAX_NAMES, (8 << 20) + 2 * weight)
+    return min(MAX_NAMES, (16 << 20) + 4 * weight)
 
 
 class View:
