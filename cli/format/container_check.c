@@ -21,8 +21,8 @@ enum container_result container_bad(struct container *c, const char *format, ...
 
 uint64_t container_budget(const struct view *v)
 {
-    return ((uint64_t)8 << 20) +
-           2 * (v->weight < CONTAINER_MAX_SIZE / 4 ? v->weight : CONTAINER_MAX_SIZE / 4);
+    return ((uint64_t)16 << 20) +
+           4 * (v->weight < CONTAINER_MAX_SIZE / 4 ? v->weight : CONTAINER_MAX_SIZE / 4);
 }
 
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size)

@@ -64,9 +64,9 @@ enum opcode {
 };
 
 /* What is read from any file, and what is more than a checkpoint has. */
-#define MIN_SIZE ((size_t)4 << 20)
+#define MIN_SIZE ((size_t)8 << 20)
 #define MAX_SIZE ((size_t)64 << 20)
-#define MIN_NODES ((uint32_t)1 << 19)
+#define MIN_NODES ((uint32_t)1 << 20)
 #define MAX_NODES ((uint32_t)1 << 22)
 
 static const char too_large[] = "it is too large, or says too much for the size of its file";

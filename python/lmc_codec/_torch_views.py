@@ -74,7 +74,7 @@ def width_of(dtype: str) -> int:
 
 
 def max_pickle(weight: int) -> int:
-    return min(MAX_PICKLE, (4 << 20) + weight)
+    return min(MAX_PICKLE, (8 << 20) + weight)
 
 
 def max_opcodes(weight: int) -> int:
@@ -82,7 +82,7 @@ def max_opcodes(weight: int) -> int:
 
 
 def max_names(weight: int) -> int:
-    return min(MAX_NAMES, (8 << 20) + 2 * weight)
+    return min(MAX_NAMES, (16 << 20) + 4 * weight)
 
 
 class View:
