@@ -13,7 +13,7 @@ static void t_kernel_step(void)
 
 /* T_WRAP(return type, name, (parameters), (arguments)) */
 #define T_WRAP(type, name, parameters, arguments)                                                  \
-    static type t_##name##_ parameters                                                                \
+    static type t_##name##_ parameters                                                             \
     {                                                                                              \
         type result;                                                                               \
         t_kernel_step();                                                                           \
@@ -22,7 +22,7 @@ static void t_kernel_step(void)
         return result;                                                                             \
     }
 #define T_WRAP_VOID(name, parameters, arguments)                                                   \
-    static void t_##name##_ parameters                                                                \
+    static void t_##name##_ parameters                                                             \
     {                                                                                              \
         t_kernel_step();                                                                           \
         t_inner->name arguments;                                                                   \

@@ -303,9 +303,8 @@ static void check_case(const one_case *t, changing *c, enum lmc_status status, t
 {
     g_cases++;
     t_note("%s of %s, %lu bytes, level %d%s%s, options %u, %s", form_names[t->form],
-           lmc_dtype_name(t->dtype), (unsigned long)t->size, t->level,
-           t->has_base ? ", base" : "", t->quantizer ? ", quantised" : "", t->options,
-           change_names[c->how]);
+           lmc_dtype_name(t->dtype), (unsigned long)t->size, t->level, t->has_base ? ", base" : "",
+           t->quantizer ? ", quantised" : "", t->options, change_names[c->how]);
     if (status != LMC_OK) {
         g_changed++;
         CHECK_STATUS(status, LMC_ERR_CHANGED);
@@ -476,8 +475,8 @@ int main(int argc, char **argv)
         memset(g_wrong, 0, sizeof g_wrong);
         g_cases = g_changed = 0;
         test_between_steps(n);
-        printf("%s, between steps: %ld cases, %ld refused", lmc_tier_name((enum lmc_tier)i), g_cases,
-               g_changed);
+        printf("%s, between steps: %ld cases, %ld refused", lmc_tier_name((enum lmc_tier)i),
+               g_cases, g_changed);
         for (k = 0; k < 4 * FORMS; k++)
             if (g_wrong[k / 4][k % 4])
                 printf(", %ld of %s%s%s", g_wrong[k / 4][k % 4], form_names[k / 4],
