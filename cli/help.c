@@ -67,7 +67,7 @@ static const struct topic topics[] = {
          "                         at most N files and directories (a million), and\n"
          "                         restored N levels deep (1,000)\n"
          "      --rm               remove the source once the output is on the disk, read\n"
-         "                         back and verified\n"
+         "                         back and checked\n"
          "  -r, --recursive        below the directories\n"
          "      --base PATH        compress against, and restore with, this snapshot, file\n"
          "                         or directory (also: --patch-from)\n"
