@@ -130,10 +130,11 @@ static void make_name(struct maker *m, size_t size)
     if (size > 2) make_fill(m, (unsigned char)letters[rest], size - 2);
 }
 
-/* A few bytes are changed: what agreed no longer does. */
+/* Sometimes a few bytes are changed: what agreed no longer does. */
 static void make_damage(struct maker *m, size_t from)
 {
-    for (unsigned n = make_one_of(m, 4); n-- && m->size > from;) {
+    const unsigned chance = make_choice(m);
+    for (unsigned n = chance < 208 ? 0 : 1 + chance % 4; n-- && m->size > from;) {
         const size_t at = from + (size_t)(make_bytes_of_number(m, 3) % (m->size - from));
         const unsigned how = make_choice(m);
         if (how < 200) m->data[at] = (uint8_t)make_choice(m);

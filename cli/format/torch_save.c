@@ -208,7 +208,7 @@ static int compare_views(const void *a, const void *b)
 }
 
 /* Marks the views that do not lie within others; returns how many they are, or 0 if some overlap,
- * have holes, are of several dtypes, or leave too much of the storage. */
+ * have holes, or leave too much of the storage. All are of one dtype. */
 static size_t keep_views(const struct torch_view *views, size_t n, uint64_t size,
                          unsigned char *is_kept)
 {
@@ -217,8 +217,6 @@ static size_t keep_views(const struct torch_view *views, size_t n, uint64_t size
     memset(is_kept, 0, n);
     for (size_t i = 0; i < n; i++) {
         const struct torch_view *const v = &views[i];
-        if (v->bits == 0 || v->bits != views[0].bits || strcmp(v->dtype, views[0].dtype) != 0)
-            return 0;
         if (v->size == 0 ? size != 0 || kept : v->offset + v->size <= end) continue;
         if (v->offset < end || !v->is_dense) return 0;
         end = v->offset + v->size;
