@@ -1981,7 +1981,7 @@ typedef struct lmc__kernels {
                   int rotate);
     uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
                            lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                           int rotate);
+                           int rotate, uint64_t *crc64);
     int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
@@ -7122,7 +7122,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /*
  * split_root: the first thing an encoder does to a block, in one pass over it:
  *
- *   src --crc32c--> the result
+ *   src --crc32c--> the result; --crc64--> *crc64, if crc64 is not NULL
  *    |
  *    +--split--> planes->row[0 .. width), each of n bytes exactly
  *                  |
@@ -7162,7 +7162,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * Other planes' places behind the strip are not touched: split writes exactly. */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                                  int rotate, lmc__progress done)
+                                  int rotate, uint64_t *crc64, lmc__progress done)
 {
     uint8_t copy[LMC__STRIP_SIZE];
     size_t i, m;
@@ -7173,6 +7173,9 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
         memcpy(copy, src + i * width, m * width);
         done.crc = k->crc32c(done.crc, copy, m * width);
+#ifndef LMC_NO_SNAPSHOT
+        if (crc64) done.crc64 = k->crc64(done.crc64, copy, m * width);
+#endif
         k->split(&strip, copy, m, width, rotate);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
@@ -7183,15 +7186,16 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         }
     }
     if (root) root->n_right = done.n_right;
+    if (crc64) *crc64 = done.crc64;
     return done.crc;
 }
 
 /* The tiers without a loop of their own: scalar, NEON, SIMDe. */
 static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
                                        lmc__parted *root, const uint8_t *src, size_t n,
-                                       unsigned width, int rotate)
+                                       unsigned width, int rotate, uint64_t *crc64)
 {
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, lmc__no_progress());
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, lmc__no_progress());
 }
 
 #if LMC__X86
@@ -7257,13 +7261,14 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
-                                                         unsigned width, int rotate, int has_root)
+                                                         unsigned width, int rotate, int has_root,
+                                                         int wants_crc64)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     lmc__root_avx2 state;
-    lmc__progress done;
+    lmc__progress done = lmc__no_progress();
     size_t i, j;
     unsigned p, turn = 0;
     if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
@@ -7290,21 +7295,33 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
+#ifndef LMC_NO_SNAPSHOT
+        if (wants_crc64) done.crc64 = lmc__crc64_avx2(done.crc64, from, LMC__STRIP_SIZE);
+#endif
     }
+    (void)wants_crc64;
     done.n = i;
     done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
     return done;
 }
 
-/* Where products are made two at a time (Zen 3, Alder Lake): the CRC is folded from the registers
+/* a folded onto b, in each of both lanes */
+LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i b)
+{
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),
+                                             _mm256_clmulepi64_epi128(a, k, 0x11)),
+                            b);
+}
+
+/* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
  * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
  * that leaves the same register, from 0 on. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__planes *planes,
                                                                     const lmc__parted *root,
                                                                     const uint8_t *src, size_t n,
                                                                     unsigned width, int rotate,
-                                                                    int has_root)
+                                                                    int has_root, int wants_crc64)
 {
     const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
                                  : width == 2 ? lmc__crc_folds[0]
@@ -7313,6 +7330,11 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
     __m256i sum[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1);
+#ifndef LMC_NO_SNAPSHOT
+    const unsigned fold64 = width == 1 ? 1 : width == 2 ? 2 : width == 4 ? 3 : 4;
+    const __m256i k64 = _mm256_broadcastsi128_si256(lmc__crc64_factor(fold64));
+    __m256i sum64[8], start64 = _mm256_set_epi64x(0, 0, 0, -1);
+#endif
     lmc__progress done = lmc__no_progress();
     uint8_t last[8 * 32];
     lmc__root_avx2 state;
@@ -7320,6 +7342,10 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
     size_t i;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm256_setzero_si256();
+#ifndef LMC_NO_SNAPSHOT
+    LMC__UNROLL for (p = 0; p < width; p++) sum64[p] = _mm256_setzero_si256();
+#endif
+    (void)wants_crc64;
     lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + 32 <= n; i += 32) {
         __m256i v[8];
@@ -7328,18 +7354,28 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = lmc__load_avx2(src + i * width + 32 * p);
-            sum[p] = _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(sum[p], k, 0x00),
-                                                       _mm256_clmulepi64_epi128(sum[p], k, 0x11)),
-                                      v[p]);
+            sum[p] = lmc__fold_vpclmul(sum[p], k, v[p]);
         }
         sum[0] = _mm256_xor_si256(sum[0], start);
         start = _mm256_setzero_si256(); /* for the first step only */
+#ifndef LMC_NO_SNAPSHOT
+        if (wants_crc64) {
+            LMC__UNROLL for (p = 0; p < width; p++) sum64[p] =
+                lmc__fold_vpclmul(sum64[p], k64, v[p]);
+            sum64[0] = _mm256_xor_si256(sum64[0], start64);
+            start64 = _mm256_setzero_si256();
+        }
+#endif
         lmc__split_root_step_avx2(planes, &state, v, i, width, rotate, has_root);
     }
     if (i) {
         LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum[p]);
         for (p = 0; p < 4 * width; p++) c = _mm_crc32_u64(c, lmc__load64(last + 8 * p));
         done.crc = ~(uint32_t)c;
+#ifndef LMC_NO_SNAPSHOT
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum64[p]);
+        if (wants_crc64) done.crc64 = lmc__crc64_finish(0, last, 32 * width);
+#endif
     }
     done.n = i;
     done.n_right = state.n_right;
@@ -7352,14 +7388,16 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate)                                                                                \
+        int rotate, int crc64)                                                                     \
     {                                                                                              \
         if (width == 8)                                                                            \
-            return lmc__split_root_loop_##isa(planes, root, src, n, 8, rotate, root != NULL);      \
+            return lmc__split_root_loop_##isa(planes, root, src, n, 8, rotate, root != NULL,       \
+                                              crc64);                                              \
         if (root && width == 1 && !rotate)                                                         \
-            return lmc__split_root_loop_##isa(planes, root, src, n, width, 0, 1);                  \
-        if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, rotate, 1);       \
-        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, rotate, 0);                 \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, 0, 1, crc64);           \
+        if (root)                                                                                  \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, rotate, 1, crc64);      \
+        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, rotate, 0, crc64);          \
     }
 /* By strips what is rare: a root that is not the top plane. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
@@ -7369,16 +7407,22 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
     LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
     attribute static uint32_t lmc__split_root_##isa(                                               \
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
-        size_t n, unsigned width, int rotate)                                                      \
+        size_t n, unsigned width, int rotate, uint64_t *crc64)                                     \
     {                                                                                              \
         lmc__progress done = lmc__no_progress();                                                   \
         if (!root || root->plane == width - 1) switch (width) {                                    \
-            case 1: done = lmc__split_root_1_##isa(planes, root, src, n, rotate); break;           \
-            case 2: done = lmc__split_root_2_##isa(planes, root, src, n, rotate); break;           \
-            case 4: done = lmc__split_root_4_##isa(planes, root, src, n, rotate); break;           \
-            default: done = lmc__split_root_8_##isa(planes, root, src, n, rotate);                 \
+            case 1:                                                                                \
+                done = lmc__split_root_1_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
+                break;                                                                             \
+            case 2:                                                                                \
+                done = lmc__split_root_2_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
+                break;                                                                             \
+            case 4:                                                                                \
+                done = lmc__split_root_4_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
+                break;                                                                             \
+            default: done = lmc__split_root_8_##isa(planes, root, src, n, rotate, crc64 != NULL);  \
             }                                                                                      \
-        return lmc__split_strips(k, planes, root, src, n, width, rotate, done);                    \
+        return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, done);             \
     }
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
@@ -7400,7 +7444,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
                                                              unsigned width, int rotate,
-                                                             int has_root)
+                                                             int has_root, int wants_crc64)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
@@ -7409,6 +7453,11 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     lmc__progress done = lmc__no_progress();
     size_t i, n_right = 0;
     unsigned p;
+#ifndef LMC_NO_SNAPSHOT
+    lmc__crc64_sum_avx512 sum64;
+    lmc__crc64_begin_avx512(&sum64, width);
+#endif
+    (void)wants_crc64;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
         has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
@@ -7433,6 +7482,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
+#ifndef LMC_NO_SNAPSHOT
+        if (wants_crc64) lmc__crc64_add_avx512(&sum64, v, width);
+#endif
         if (rotate)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 1);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
@@ -7458,6 +7510,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         }
     }
     if (i) done.crc = lmc__crc_finish(sum, width);
+#ifndef LMC_NO_SNAPSHOT
+    if (i && wants_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
+#endif
     done.n = i;
     done.n_right = n_right;
     return done;
@@ -7466,10 +7521,11 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate)                                                                                \
+        int rotate, int crc64)                                                                     \
     {                                                                                              \
-        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1);      \
-        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0);                \
+        if (root)                                                                                  \
+            return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1, crc64);     \
+        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0, crc64);         \
     }
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
@@ -7478,23 +7534,23 @@ LMC__DEFINE_SPLIT_ROOT(4)
 
 LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
                                                         const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, int rotate)
+                                                        size_t n, int rotate, int crc64)
 {
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL);
+    return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL, crc64);
 }
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
-                                                   unsigned width, int rotate)
+                                                   unsigned width, int rotate, uint64_t *crc64)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate); break;
-        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate); break;
-        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate);
+        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
+        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
+        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
+        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate, crc64 != NULL);
         }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, done);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -12927,7 +12983,8 @@ typedef struct lmc__block {
     unsigned width;
     int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
     enum lmc_level level;
-    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
+    uint64_t *crc64; /* gets the CRC-64 of the elements, if they are coded in planes; or NULL */
+    int may_group;   /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
@@ -13873,8 +13930,9 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
+    if (block->crc64) *block->crc64 = 0;
     return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
-                         block->n, block->width, block->rotate);
+                         block->n, block->width, block->rotate, block->crc64);
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
@@ -14881,6 +14939,7 @@ typedef struct lmc__block_coding {
     unsigned joint;                /* bits of joint coding */
     lmc__block_crcs crcs;
     size_t payload_size; /* 0: stored */
+    int has_crc64;       /* *block->crc64 is of the elements that the payload has */
 } lmc__block_coding;
 
 /* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
@@ -14896,6 +14955,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     coding->crcs.base = 0;
     coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs.content);
     coding->joint = joint.joined_bits;
+    coding->has_crc64 = block->crc64 && coding->payload_size;
     e->stack.top = top;
 }
 
@@ -14918,6 +14978,7 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     coding->joint = 0;
     coding->crcs = crcs;
     coding->payload_size = payload_size;
+    coding->has_crc64 = 0;
     return 1;
 }
 
@@ -14998,13 +15059,14 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
  * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
- * stored; a payload is only ever made as large as there is room. */
+ * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype, int may_group,
                                          enum lmc_level level, lmc_position position, void *ws,
-                                         size_t ws_size)
+                                         size_t ws_size, uint64_t *crc64, int *has_crc64)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;
@@ -15020,6 +15082,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.src = src;
     block.base = base;
     block.level = level;
+    block.crc64 = crc64;
     block.may_group = may_group;
     block.width = lmc_dtype_width(dtype);
     block.rotate = lmc__rotates(dtype);
@@ -15027,6 +15090,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
     header = lmc__log2_width(block.width);
+    if (has_crc64) *has_crc64 = coding.payload_size && coding.has_crc64;
     if (coding.payload_size) {
         header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
                   coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
@@ -15061,7 +15125,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
-                             ws_size);
+                             ws_size, NULL, NULL);
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -16347,7 +16411,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, position, ws,
-                                 ws_size);
+                                 ws_size, NULL, NULL);
     prediction = q->is_predicted ? 1 : 0;
     if (payload_size == 0) {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
@@ -18095,8 +18159,9 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+    status =
+        lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL, f->options->dtype,
+                          0, LMC_LEVEL_DEFAULT, position, ws, ws_size, NULL, NULL);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -18335,6 +18400,10 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant;
     uint64_t first_element;
+    /* Encoding: where the CRC-64 of what was encoded goes, if it is taken on the way; or NULL.
+     * has_crc64: it was. */
+    uint64_t *crc64;
+    int has_crc64;
     /* Encoding: its header says Grouping 0, for the file may have no other. */
     int is_ungrouped;
 
@@ -18409,9 +18478,10 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                             job->quant, &source, job->level, job->position, ws,
                                             wave->workspace_size, &content);
     } else
-        job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                        job->src_size, job->base, job->dtype, !job->is_ungrouped,
-                                        job->level, job->position, ws, wave->workspace_size);
+        job->status =
+            lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
+                              job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
+                              job->position, ws, wave->workspace_size, job->crc64, &job->has_crc64);
     return content;
 }
 #endif
@@ -18796,6 +18866,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dtype = options->dtype;
         job->level = options->level;
         job->is_ungrouped = 0;
+        job->crc64 = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->position.run = options->run;
@@ -18875,6 +18946,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     block.may_group = 1;
+    block.crc64 = NULL;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
@@ -19882,8 +19954,9 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
 }
 
 /* Identities and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; with an identity goes the CRC-32C of what it is of, and if that is not
- * the block's, the block is stored and both are of that. */
+ * a copy, which is encoded; the CRC-64 of a block of planes is taken on the way. Else with that
+ * goes the CRC-32C of what it is of, and if that is not the block's, the block is stored and both
+ * are of that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -19895,8 +19968,15 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         block->src = job->content;
         job->may_change = 0;
     }
+    if (job->n_pieces == 1 && lmc__piece_at(c, job, 0)->in_tensor)
+        block->crc64 = &lmc__piece_at(c, job, 0)->crc64;
     content = lmc__encode_job(&c->wave, block, worker);
     if (block->status != LMC_OK) return;
+    if (block->has_crc64) {
+        lmc__piece_at(c, job, 0)->part_crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
+        return;
+    }
+    if (block->crc64) *block->crc64 = 0;
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == lmc__load32(block->dst + LMC__CONTENT_CRC_AT)) return;
         lmc__store_job(c->wave.k, block); /* its slot has room */

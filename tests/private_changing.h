@@ -40,8 +40,8 @@ T_WRAP_VOID(split,
             (planes, src, n, width, rotate))
 T_WRAP(uint32_t, split_root,
        (const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
-        size_t n, unsigned width, int rotate),
-       (k, planes, root, src, n, width, rotate))
+        size_t n, unsigned width, int rotate, uint64_t *crc64),
+       (k, planes, root, src, n, width, rotate, crc64))
 T_WRAP(int, is_constant, (const uint8_t *src, size_t n), (src, n))
 T_WRAP_VOID(map, (uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table),
             (dst, src, n, table))

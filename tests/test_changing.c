@@ -457,7 +457,7 @@ int main(int argc, char **argv)
     unsigned i, k;
     long n;
     t_begin(argc, argv);
-    n = t_long ? 10000 : t_brief ? 100 : t_quick ? 400 : 1500;
+    n = t_long ? 10000 : t_brief ? 100 : t_quick ? 200 : 1500;
     g_src = (uint8_t *)malloc(room);
     g_base = (uint8_t *)malloc(room);
     g_two[0] = (uint8_t *)malloc(room);

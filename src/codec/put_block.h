@@ -43,6 +43,7 @@ typedef struct lmc__block_coding {
     unsigned joint;                /* bits of joint coding */
     lmc__block_crcs crcs;
     size_t payload_size; /* 0: stored */
+    int has_crc64;       /* *block->crc64 is of the elements that the payload has */
 } lmc__block_coding;
 
 /* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
@@ -58,6 +59,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     coding->crcs.base = 0;
     coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs.content);
     coding->joint = joint.joined_bits;
+    coding->has_crc64 = block->crc64 && coding->payload_size;
     e->stack.top = top;
 }
 
@@ -80,6 +82,7 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     coding->joint = 0;
     coding->crcs = crcs;
     coding->payload_size = payload_size;
+    coding->has_crc64 = 0;
     return 1;
 }
 
@@ -160,13 +163,14 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
  * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
- * stored; a payload is only ever made as large as there is room. */
+ * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype, int may_group,
                                          enum lmc_level level, lmc_position position, void *ws,
-                                         size_t ws_size)
+                                         size_t ws_size, uint64_t *crc64, int *has_crc64)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;
@@ -182,6 +186,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.src = src;
     block.base = base;
     block.level = level;
+    block.crc64 = crc64;
     block.may_group = may_group;
     block.width = lmc_dtype_width(dtype);
     block.rotate = lmc__rotates(dtype);
@@ -189,6 +194,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
     header = lmc__log2_width(block.width);
+    if (has_crc64) *has_crc64 = coding.payload_size && coding.has_crc64;
     if (coding.payload_size) {
         header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
                   coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
@@ -223,6 +229,6 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
-                             ws_size);
+                             ws_size, NULL, NULL);
 }
 #endif /* LMC_NO_ENCODER */

@@ -41,8 +41,9 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
+    if (block->crc64) *block->crc64 = 0;
     return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
-                         block->n, block->width, block->rotate);
+                         block->n, block->width, block->rotate, block->crc64);
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one

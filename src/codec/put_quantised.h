@@ -398,7 +398,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, position, ws,
-                                 ws_size);
+                                 ws_size, NULL, NULL);
     prediction = q->is_predicted ? 1 : 0;
     if (payload_size == 0) {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;

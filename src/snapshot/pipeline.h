@@ -243,8 +243,9 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
 }
 
 /* Identities and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; with an identity goes the CRC-32C of what it is of, and if that is not
- * the block's, the block is stored and both are of that. */
+ * a copy, which is encoded; the CRC-64 of a block of planes is taken on the way. Else with that
+ * goes the CRC-32C of what it is of, and if that is not the block's, the block is stored and both
+ * are of that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -256,8 +257,15 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         block->src = job->content;
         job->may_change = 0;
     }
+    if (job->n_pieces == 1 && lmc__piece_at(c, job, 0)->in_tensor)
+        block->crc64 = &lmc__piece_at(c, job, 0)->crc64;
     content = lmc__encode_job(&c->wave, block, worker);
     if (block->status != LMC_OK) return;
+    if (block->has_crc64) {
+        lmc__piece_at(c, job, 0)->part_crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
+        return;
+    }
+    if (block->crc64) *block->crc64 = 0;
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == lmc__load32(block->dst + LMC__CONTENT_CRC_AT)) return;
         lmc__store_job(c->wave.k, block); /* its slot has room */
