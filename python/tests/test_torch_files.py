@@ -242,7 +242,7 @@ def test_distcp_that_is_not_understood(tmp_path, monkeypatch):
         assert torch.equal(r.get("square", framework="torch"), state["square"])
     import lmc_codec._dcp_views as views
 
-    monkeypatch.setattr(views, "parse_metadata", lambda data: {"__0_0.distcp": [views.Item("square", 64, 9000, (0, 0), (40, 40))]})
+    monkeypatch.setattr(views, "parse_metadata", lambda data, weight: {"__0_0.distcp": [views.Item("square", 64, 9000, (0, 0), (40, 40))]})
     with lmc_codec.open(tmp_path / "one.lmc") as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
         r.get("square")
 
