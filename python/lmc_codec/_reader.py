@@ -200,7 +200,7 @@ class Reader:
         if self._table is None:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
-                views = self._views_of(file.number)
+                views = dict(self._views_of(file.number))
                 for x in file.tensors:
                     if x.name in self._replaced.get(file.number, ()) and x.name not in views:
                         continue
@@ -226,7 +226,7 @@ class Reader:
 
     def _views_of(self, number: int) -> dict[str, TensorInfo | None]:
         found = self._find_views().get(number)
-        return dict(found) if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
 
     def _views_in(self, number: int) -> dict[str, TensorInfo | None] | LMCError:
         file = FileInfo(self._object.file(number), number)
