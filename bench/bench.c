@@ -142,7 +142,7 @@ static size_t split_root(const lmc__kernels *k, checksum *sum, const uint8_t *sr
     root.mask = fix.out_mask;
     root.left = fix.out;
     root.right = fix.out2;
-    crc = k->split_root(k, &planes, &root, src, KERNEL_N, width, 1);
+    crc = k->split_root(k, &planes, &root, src, KERNEL_N, width, 1, NULL);
     for (p = 0; p < root.plane; p++) wrote(sum, fix.out_rows[p], KERNEL_N);
     wrote(sum, fix.out_mask, KERNEL_N / 8);
     wrote(sum, fix.out, KERNEL_N - root.n_right);

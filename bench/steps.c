@@ -86,8 +86,8 @@ static inline uint64_t read_counter(void)
 
 WRAP_RESULT(uint32_t, split_root,
             (K, const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n,
-             unsigned width, int rotate),
-            (IGNORE_K, planes, root, src, n, width, rotate))
+             unsigned width, int rotate, uint64_t *crc64),
+            (IGNORE_K, planes, root, src, n, width, rotate, crc64))
 WRAP_RESULT(uint32_t, join_root,
             (K, uint8_t *dst, lmc__join_source source, size_t n, lmc__streaming streaming),
             (IGNORE_K, dst, source, n, streaming))
@@ -96,7 +96,7 @@ WRAP_RESULT(uint32_t, count_classes,
              const lmc__grouping *grouping, uint8_t *tally),
             (IGNORE_K, counts, base, n, width, grouping, tally))
 WRAP_RESULT(uint32_t, group,
-            (K, const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n,
+            (K, lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n,
              unsigned width, int subtract, const lmc__grouping *grouping),
             (IGNORE_K, classes, src, base, n, width, subtract, grouping))
 WRAP_RESULT(uint32_t, ungroup,
@@ -165,7 +165,7 @@ static void run_block(const lmc__kernels *k, size_t block)
         if (way == ENCODE) {
             TIMED(TOTAL, status = lmc__encode_block(k, job.enc, job.cap, &encoded, job.src + at,
                                                     size, base, job.dtype, 1, LMC_LEVEL_DEFAULT,
-                                                    position, job.ws, job.ws_size))
+                                                    position, job.ws, job.ws_size, NULL, NULL))
         } else {
             if (lmc__read_block_info(real, job.enc, encoded, position, &info) != LMC_OK)
                 fail("a block's header cannot be read", "");

@@ -82,7 +82,7 @@ static int process_file(const char *path, int is_named, const struct arguments *
 static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
-    int code = list_tree(&l, path, LINKS_KEEP);
+    int code = list_tree(&l, path, LINKS_KEEP, 0);
     for (size_t i = 0; i < l.n; i++)
         if (is_operand(&l.entries[i], a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
@@ -149,7 +149,8 @@ static int check_operands(const struct arguments *a, size_t n)
 {
     const struct operands all = {a->names, n, a->verb != VERB_COMPRESS, a->recursive};
     const int is_reading = a->verb == VERB_TEST || a->verb == VERB_LIST;
-    int code = is_reading ? CODE_OK : check_overwritten(&all, &a->common);
+    int code = n > 1 ? check_output_name(&a->common) : CODE_OK; /* which they go into */
+    if (code == CODE_OK && !is_reading) code = check_overwritten(&all, &a->common);
     if (code == CODE_OK && a->remove_source) code = check_removed(&all, &a->common);
     return code;
 }

@@ -51,7 +51,7 @@ static void parse(const uint8_t *data, size_t size, const char *name, const stru
     m.data = fuzz_copy(&guard, data, size, 0);
     m.size = size;
     m.n_read = 0;
-    v.size = size;
+    v.size = v.weight = size;
     v.read = read_memory;
     v.user = &m;
     result = container_parse_view(&c, &v, name, d);
@@ -99,7 +99,7 @@ static void parse_pickle(const uint8_t *data, size_t size)
 /* What .metadata says; 0: nothing. To be freed. */
 static int read_metadata(struct dcp *d, const uint8_t *data, size_t size)
 {
-    const enum container_result result = dcp_read(d, data, size);
+    const enum container_result result = dcp_read(d, data, size, size);
     FUZZ_CHECK(result == CONTAINER_OK || (result == CONTAINER_BAD && d->error[0]));
     return result == CONTAINER_OK;
 }

@@ -10,6 +10,7 @@
  *   FAULTS_LOG=FILE      each call is a line: its number, kind, name, result and what it was about;
  *                        without one of the others only
  *   FAULTS_DATA=1        and what was written, in hexadecimal
+ *   FAULTS_NAMED=1       there are no files without a name
  *   FAULTS_AT=N          the call that meets with
  *   FAULTS_HOW=fail      EIO, or what suits the call, once
  *              end       a read finds the end of the file
@@ -51,7 +52,7 @@ enum how { NOTHING, FAIL, END, EINTR_ONCE, SHORT, LOST, GONE, FULL, MEMORY, KILL
 static const char *const how_names[] = {"",     "fail", "end",    "eintr", "short", "lost",
                                         "gone", "full", "memory", "kill",  "tear",  "after"};
 
-static int log_fd = -1, logs_data;
+static int log_fd = -1, logs_data, has_no_unnamed;
 static long number, at;
 static enum how how;
 
@@ -92,6 +93,7 @@ __attribute__((constructor)) static void start(void)
     for (unsigned i = 1; text && i < sizeof how_names / sizeof *how_names; i++)
         if (strcmp(text, how_names[i]) == 0) how = (enum how)i;
     logs_data = getenv("FAULTS_DATA") != NULL;
+    has_no_unnamed = getenv("FAULTS_NAMED") != NULL;
     at = getenv("FAULTS_AT") ? atol(getenv("FAULTS_AT")) : 0;
     __atomic_store_n(&number, 0, __ATOMIC_RELAXED); /* what came before is not of the program */
 }
@@ -238,13 +240,16 @@ static const char *resolve(int fd, const char *name, char path[2 * 4096])
 REAL(int, openat, int, const char *, int, ...);
 static int open_below(int at_fd, const char *name, int flags, va_list list)
 {
-    const int creates = (flags & O_CREAT) != 0,
+    const int is_unnamed = (flags & O_TMPFILE) == O_TMPFILE, creates = (flags & O_CREAT) != 0,
               is_new = creates && syscall(SYS_faccessat, at_fd, name, F_OK) != 0;
-    const mode_t mode = creates ? va_arg(list, mode_t) : 0;
+    const mode_t mode = creates || is_unnamed ? va_arg(list, mode_t) : 0;
     char path[2 * 4096];
-    struct call c = begin(OPEN, "open", is_new);
-    const int fd = fails(&c) ? -1 : DO(openat)(at_fd, name, flags, mode);
-    end(&c, fd, "%d %d %s", is_new, (flags & O_TRUNC) != 0, resolve(at_fd, name, path));
+    struct call c = begin(OPEN, "open", is_new || is_unnamed);
+    int fd = -1;
+    if (is_unnamed && has_no_unnamed) errno = EOPNOTSUPP;
+    else if (!fails(&c)) fd = DO(openat)(at_fd, name, flags, mode);
+    end(&c, fd, "%d %d %s", is_unnamed ? 2 : is_new, (flags & O_TRUNC) != 0,
+        resolve(at_fd, name, path));
     return fd;
 }
 

@@ -191,7 +191,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         lmc__const_planes joins;
                         lmc__parted parted;
                         lmc__merged merged;
-                        uint64_t crc64 = 0;
+                        uint64_t crc64 = 0, split_crc64 = 0;
                         lmc__streaming streaming = {0, NULL, 0, NULL};
                         size_t n_right, shift = (size_t)t_below(seed, 64);
                         fill(src, n * width, seed, 256);
@@ -224,8 +224,10 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         t_note("%s, width %u, rotate %d, n %lu, plane %u, side %u",
                                lmc_tier_name(k->tier), width, rotate, (unsigned long)n, plane,
                                side);
-                        CHECK(k->split_root(k, &planes, &parted, src, n, width, rotate) ==
+                        CHECK(k->split_root(k, &planes, &parted, src, n, width, rotate,
+                                            side & 1 ? &split_crc64 : NULL) ==
                               lmc__crc32c_scalar(0, src, n * width));
+                        CHECK(!(side & 1) || split_crc64 == lmc__crc64_scalar(0, src, n * width));
                         CHECK(parted.n_right == n_right &&
                               memcmp(mask[0], mask[1], (n + 7) / 8) == 0);
                         CHECK(!parted.left || memcmp(lists[0][0], lists[1][0], n - n_right) == 0);

@@ -150,7 +150,7 @@ class Place:
                 os.utime(self.path(path), ns=(state[path][2], state[path][2]))
             os.chmod(self.path(path), stat.S_IMODE(state[path][1]))
 
-    def run(self, args, stdin=None, number=0, how="", data=False, logs=False, lmc=LMC):
+    def run(self, args, stdin=None, number=0, how="", data=False, logs=False, lmc=LMC, named=False):
         env = dict(os.environ, MALLOC_PERTURB_="165", ASAN_OPTIONS="detect_leaks=0")  # who runs out of memory leaves at once
         if number or logs:
             if os.path.exists(self.log):
@@ -162,6 +162,8 @@ class Place:
             env.update(FAULTS_AT=str(number), FAULTS_HOW=how)
         if data:
             env.update(FAULTS_DATA="1")
+        if named:
+            env.update(FAULTS_NAMED="1")
         p = subprocess.run([lmc, *args], cwd=self.dir, env=env, input=stdin if stdin is not None else b"", capture_output=True, timeout=120)
         return Result(p.returncode, p.stderr.decode(errors="replace"), p.stdout)
 
@@ -357,6 +359,10 @@ class Disk:
             return False
         if name in ("open", "mkstemp", "opendir"):
             path = self.relative(args[2])
+            if args[0] == "2":  # a file without a name
+                self.nodes.append(Node(False))
+                self.fds[int(result)] = self.nodes[-1]
+                return False
             if path is None:
                 self.fds.pop(int(result), None)
                 return False
@@ -369,6 +375,9 @@ class Disk:
         if name in ("mkdir", "mkdtemp"):
             self.create(self.relative(args[0]), True)
         elif name in ("rename", "exchange", "link"):
+            if args[0].startswith("/proc/self/fd/"):  # it gets one
+                self.change((self.relative(args[1]), self.fds[int(args[0].split("/")[-1])]))
+                return True
             old, new = map(self.relative, args)
             node, other = self.find(old), self.find(new)
             self.change((new, node), *([] if name == "link" else [(old, other if name == "exchange" else None)]))
@@ -436,10 +445,12 @@ class Disk:
 
 
 class Scenario:
-    """make(place): the old state. args: the command, run with -T1. again: what makes the new state of any that is left."""
+    """make(place): the old state. args: the command, run with -T1. again: what makes the new state of any that is left.
+    named: the system has no files without a name."""
 
-    def __init__(self, name, make, args, again=None, stdin=None, between=none_between, other=no_other, lmc=LMC):
+    def __init__(self, name, make, args, again=None, stdin=None, between=none_between, other=no_other, lmc=LMC, named=False):
         self.name, self.make, self.args, self.stdin, self.may_be, self.other, self.lmc = name, make, args.split(), stdin, between, other, lmc
+        self.named = named
         self.again = again.split() if again else self.args
         self.changes = not name.endswith(READERS)
 
@@ -471,7 +482,7 @@ class Scenario:
         words = 1 if args[0] in ("apply", "fold", "rebase", "diff", "verify", "cat", "stats") else 2 if args[0] == "series" else 0
         if args[0] == "series":
             words = 3
-        return self.place.run([*args[:words], *self.threads, *args[words:]], stdin=self.stdin, lmc=self.lmc, **more)
+        return self.place.run([*args[:words], *self.threads, *args[words:]], stdin=self.stdin, lmc=self.lmc, named=self.named, **more)
 
     def judge(self, how, kind, p):
         """What is wrong after a run; None: nothing."""
@@ -653,6 +664,8 @@ FILE, NEXT, TREE, NEXT_TREE = model(0), model(1), tree(0), tree(1)
 SCENARIOS = [
     Scenario("compress", sources(x=FILE), "x"),
     Scenario("compress_over", sources(x=FILE, **{"x.lmc": b"old"}), "-f x"),
+    Scenario("compress_named", sources(x=FILE), "x", named=True),
+    Scenario("compress_over_named", sources(x=FILE, **{"x.lmc": b"old"}), "-f x", named=True),
     Scenario("compress_rm", sources(x=FILE), "--rm x", again="-f --rm x", between=between),
     Scenario("compress_directory", sources(x=TREE), "x"),
     Scenario("compress_directory_rm", sources(x=TREE), "--rm x", again="-f --rm x", between=between),
@@ -779,6 +792,41 @@ class EachCall(FaultCase):
 
 for s in SCENARIOS:
     setattr(EachCall, "test_" + s.name, lambda self, s=s: self.check(s))
+
+
+class Unnamed(FaultCase):
+    """Outputs have no name until they are whole."""
+
+    def test_nothing_is_left(self):
+        """Killed at any call, kill -9 leaves what was there before, or what comes out; but for a moment with -f."""
+        for scenario in [s for s in SCENARIOS if s.name in ("compress", "compress_over", "restore", "restore_over", "compress_directory")]:
+            scenario.prepare(self.place)
+            if not any(name == "link" for _, _, name, _ in scenario.calls):
+                self.skipTest("there are no files without a name here")
+            named = [number for number, _, name, _ in scenario.calls if name in ("link", "rename")]
+            points = [c[0] for c in scenario.calls if c[3]]
+            for number in sorted(set(points[::9] + points[-12:])):
+                for how in ("kill", "after"):
+                    self.place.put(scenario.whole_old)
+                    self.assertEqual(scenario.run(number=number, how=how).code, -9)
+                    state, left = without_temporaries(self.place.take())
+                    self.assertIn(normal(state), (scenario.old, scenario.new))
+                    if not (len(named) == 3 and named[1] <= number <= named[2]):  # where a link is renamed over the old file
+                        self.assertEqual(list(left), [])
+
+    def test_a_name_that_it_cannot_get(self):
+        """Where linking is refused at the end, nothing of the work is lost: a copy takes its place."""
+        for scenario in [s for s in SCENARIOS if s.name in ("compress", "compress_over", "restore", "series_add")]:
+            scenario.prepare(self.place)
+            links = [number for number, _, name, _ in scenario.calls if name == "link"]
+            if not links:
+                self.skipTest("there are no files without a name here")
+            for number in links:
+                self.place.put(scenario.whole_old)
+                p = scenario.run(number=number, how="fail")
+                self.assertEqual(p.code, 0, p.text)
+                state, left = without_temporaries(self.place.take())
+                self.assertEqual((normal(state), left), (scenario.new, {}))
 
 
 class PowerCuts(FaultCase):

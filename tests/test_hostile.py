@@ -179,6 +179,26 @@ class Time(Hostile):
         self.assertIn(b"--max-files", said)
         self.call("-d", "--max-files", "520", "-o", "links", "t.lmc", "*")
 
+    def test_links_to_directories(self):
+        """Two links in each of 40 directories are 2^39 ways to the file: what is taken from a directory is bounded."""
+        for i in range(40): os.makedirs(self.path("t/d%02d" % i))
+        for i in range(39):
+            for name in "ab": os.symlink("../d%02d" % (i + 1), self.path("t/d%02d/%s" % (i, name)))
+        self.write("t/d39/f", b"x")
+        self.write("x", b"x")
+        follow = ("--dereference",) if LONG else ("--dereference", "--max-files", "3000")
+        for args in (("-o", "t.lmc", "t"), ("diff", "x", "t"), ("stats", "t"), ("--base", "t", "-o", "t.lmc", "x"), ("series", "s", "add", "t")):
+            said = self.call(*args, *follow, seconds=60 if LONG else 4, code=1)[1]
+            self.assertIn(b"t: holds more than %d files and directories" % (1000000 if LONG else 3000), said, args)
+            self.assertIn(b"--max-files", said)
+            self.assertNotIn("t.lmc", os.listdir(self.dir))
+        os.mkdir(self.path("w"))
+        os.rename(self.path("t"), self.path("w/t"))
+        said = self.call("series", "s", "watch", "--once", "--settle", "0", *follow, "w", seconds=60 if LONG else 4, code=None)[1]
+        self.assertIn(b"--max-files", said)
+        self.call("-o", "t.lmc", "--max-files", "119", "w/t")  # 40 directories, 78 links, a file
+        self.call("-f", "-o", "t.lmc", "--max-files", "118", "w/t", code=1)
+
     def test_parts_in_what_is_there(self):
         """Directories that are there keep their mode, and go nowhere; a link is not followed; an error takes back what was made, no more."""
         self.write("t/a/b/c/f", b"f")
@@ -268,6 +288,54 @@ class Descriptors(Hostile):
         self.write("deep.lmc", bytes(broken))
         self.call(*args, files=24, code=3)
         self.assertEqual(os.listdir(self.dir), ["deep.lmc"])
+
+
+class Lists(Hostile):
+    """What is printed of a file of torch.save() that says much in few bytes. test_limits.py has what each verb takes."""
+
+    def names_of(self, data):
+        """Of the tensors and views of a file."""
+        self.write("x.pt", data)
+        self.call("-f", "x.pt")
+        file = json.loads(self.call("-l", "--json", "x.pt.lmc")[0])["files"][0]
+        return sorted(x["name"] for x in file["tensors"] + file["views"] if not x["name"].startswith("@"))
+
+    def test_equal_names(self):
+        """A tensor that stands under one name many times has it once; two tensors of one name stay two."""
+        self.assertEqual(self.names_of(hostile.same_keys(1000)), ["a"])
+        both = hostile.text(b"a") + hostile.ONE + b"q\0" + hostile.text(b"b") + hostile.ONE + b"q\1"
+        again = b"".join(hostile.text(b"ab"[i % 2:i % 2 + 1]) + b"h" + bytes([i // 2 % 2]) for i in range(400))
+        self.assertEqual(self.names_of(hostile.torch_file(b"}(" + both + again + b"u")), ["a", "a", "b", "b"])
+
+    def test_names_that_a_file_is_too_small_for(self):
+        """They are not listed, and -v says so; the file itself is compressed and restored as ever."""
+        data = hostile.torch_names(70000, b"k" * 900)
+        self.write("x.pt", data)
+        said = self.call("-v", "x.pt")[1]
+        self.assertIn(b"names and shapes take too much for the size of the file", said)
+        self.call("-f", "-o", "y", "-d", "x.pt.lmc")
+        self.assertEqual(self.read("y"), data)
+        self.assertEqual(self.call("-l", "x.pt.lmc")[1], b"")
+        self.assertIn(b"names and shapes take too much for the size of the file", self.call("-l", "-v", "x.pt.lmc")[1])
+        self.assertEqual(len(self.names_of(hostile.torch_names(700, b"k" * 900))), 700)
+
+    def test_long_names_once(self):
+        """The name of a tensor that many views are of stands in one line of them."""
+        self.write("x.pt", hostile.torch_names(50, b"k" * 600))
+        self.call("x.pt")
+        lines = self.call("-l", "x.pt.lmc")[0].splitlines()
+        self.assertEqual(sum(line.count(b"k" * 600) for line in lines), 51)
+        self.assertEqual(sum(line.endswith(b" of the same") for line in lines), 48)
+
+    def test_message_behind_the_table(self):
+        """Where standard output and standard error are one file, what is printed first comes first."""
+        self.write("a/f", b"x" * 5000)
+        self.call("a")
+        with open(self.path("log"), "wb") as log:
+            subprocess.run([LMC, "salvage", "-o", "out", "a.lmc"], cwd=self.dir, stdout=log, stderr=log, check=True)
+        lines = self.read("log").splitlines()
+        self.assertEqual(lines[0], b"a.lmc:")
+        self.assertIn(b"is whole", lines[-1])
 
 
 class Terminal(Hostile):

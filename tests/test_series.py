@@ -75,7 +75,7 @@ class SeriesCase(Case):
         self.rng = random.Random(7)
 
     def series(self, *args, **more):
-        if args[0] in ("prune", "gc"):  # they say what they do
+        if args[0] in ("prune", "gc", "restore", "rebuild"):  # they say what they do
             more.setdefault("says", "")
         return self.lmc("series", "s", *args, **more)
 
@@ -110,7 +110,7 @@ class SeriesCase(Case):
 
     def check_restore(self, name, directory="s"):
         if isinstance(self.want[name], dict):
-            self.lmc("series", directory, "restore", name, "-o", "out")
+            self.lmc("series", directory, "restore", name, "-o", "out", says="%s is restored to out" % name)
             self.assertEqual({f: d for f, d in self.snapshot("out").items() if d is not False}, self.want[name], name)
             shutil.rmtree(self.path("out"))
         else:
@@ -183,7 +183,8 @@ class Verbs(SeriesCase):
         os.mkdir(self.path("elsewhere"))
         for name in ("a", "d"):
             p = subprocess.run([LMC, "series", "../s", "restore", name], cwd=self.path("elsewhere"), stderr=subprocess.PIPE)
-            self.assertEqual((p.returncode, p.stderr), (0, b""))
+            self.assertEqual((p.returncode, p.stderr), (0, b"lmc: ../s: %s is restored to %s\n" %
+                                                        (name.encode(), b"a.safetensors" if name == "a" else b"d")))
         self.assertEqual(self.read("elsewhere/a.safetensors"), self.want["a"])
         self.assertEqual(self.read("elsewhere/d/trainer_state.json"), self.want["d"]["trainer_state.json"])
         self.denies("restore", "a", code=1, says="exists already; use -f")
@@ -192,6 +193,47 @@ class Verbs(SeriesCase):
         self.assertEqual(self.read("a.safetensors"), self.want["a"])
         self.denies("restore", "a", "-o", "s/x", code=1, says="lies in the series")
         self.denies("cat", "a", "-o", "s/x", code=1, says="lies in the series")
+
+    def test_restore_to_the_name_of_the_snapshot(self):
+        """It went to the name that the source had, the same for all, and did not say so."""
+        for k in (1001, 1701):
+            self.write("step-%d/model.bf16.safetensors" % k, model(bf16(100, k), k))
+            self.series("add", "step-%d/model.bf16.safetensors" % k, "--name", "step-%06d" % k)
+        for name, source in (("k9", "x1"), ("k10", "x.pt"), ("k11.bin", "y.bin"), ("k12", "llama-3.1-8b")):
+            self.write(source, source.encode() * 100)
+            self.series("add", source, "--name", name)
+        os.makedirs(self.path("dir/x1"))
+        self.write("dir/x1/f", b"f" * 100)
+        self.series("add", "dir/x1", "--name", "k13")
+        before = self.tree()
+        for name, full, target in (("1001", "step-001001", "step-001001.safetensors"), ("step-001701", "step-001701", "step-001701.safetensors"),
+                                   ("k9", "k9", "k9"), ("k10", "k10", "k10.pt"), ("k11.bin", "k11.bin", "k11.bin"), ("k12", "k12", "k12"),
+                                   ("latest", "k13", "k13")):
+            self.series("restore", name, says="lmc: s: %s is restored to %s\n" % (full, target))
+        self.assertEqual(set(self.tree()) - set(before), {"step-001001.safetensors", "step-001701.safetensors", "k9", "k10.pt", "k11.bin", "k12", "k13", "k13/f"})
+        self.assertEqual(self.read("step-001701.safetensors"), self.read("step-1701/model.bf16.safetensors"))
+        self.denies("restore", "k9", code=1, says="k9: exists already; use -f")
+        self.series("restore", "-f", "k9")
+        self.assertEqual(self.read("k9"), self.read("x1"))
+        self.assertEqual(self.series("restore", "-q", "-o", "quiet", "k9").stderr, b"")
+        self.assertEqual(self.series("restore", "-c", "k9").stderr, b"")
+        os.makedirs(self.path("out"))
+        self.series("restore", "-o", "out/", "1701", says="lmc: s: step-001701 is restored to out/step-001701.safetensors\n")
+        self.series("restore", "-o", "out/", "k13", says="lmc: s: k13 is restored to out/k13\n")
+        self.denies("restore", "-o", "out", "k9", code=1, says="out: is a directory; did you mean -o out/ ?")
+        self.denies("restore", "-o", "s/", "k9", code=1, says="lies in the series")
+
+    def test_numbers_that_go_backwards(self):
+        """A delta of a later step is larger than it needs to be, and nobody said so."""
+        weights = [bf16(1000)]
+        while len(weights) < 9:
+            weights.append(step(weights[-1], self.rng))
+        for k in (1701, 1750):
+            self.add("step-%d" % k, model(weights.pop(), k))
+        self.add("step-1001", model(weights.pop(), 1001), says="s/step-1001.lmc: is coded against step-1750, which has a higher number; "
+                 "deltas are smaller if snapshots are added in the order of their numbers")
+        for name, more in (("step-1002", ()), ("step-1000", ("--anchor",)), ("other-7", ()), ("step-3", ("-q",))):
+            self.add(name, model(weights.pop(), 7), *more)  # nothing to say
 
     def test_cat(self):
         self.chain(5, 3000, checkpoint)
@@ -239,7 +281,7 @@ class Verbs(SeriesCase):
             self.write("r/" + name, name.encode() * 50)
             self.lmc("r/" + name)
             os.unlink(self.path("r/" + name))
-        self.lmc("series", "r", "rebuild")
+        self.lmc("series", "r", "rebuild", says="lmc: r: the new list has 6 snapshots\n")
         self.assertEqual(list(self.listed("r")), ["a-2-fp32", "a-10-fp32", "b9", "b10", "x", "y1"])
         self.lmc("series", "r", "prune", "--keep-every", "10", says="")  # those without a number stay
         self.assertEqual(self.kept("r"), {"a-10-fp32", "b10", "x"})
@@ -318,8 +360,12 @@ class Verbs(SeriesCase):
         self.assertEqual(self.kept(), {"step_%d" % i for i in (0, 2, 3, 5, 9, 10, 11)})
         self.assertEqual(len(self.files()), 12)
         self.series("keep", "step_1", "4")
-        self.series("keep", "step_1")
+        self.series("keep", "step_1", says="s: step_1 is kept already")
         self.assertEqual(self.kept(), {"step_%d" % i for i in (0, 1, 2, 3, 4, 5, 9, 10, 11)})
+        p = self.series("prune", "step_6", "step_7", says="s: step_6 is forgotten already\nlmc: s: step_7 is forgotten already\n")
+        self.assertEqual(p.stderr.count(b"\n"), 2)
+        self.assertTrue(self.series("list").stdout.decode().splitlines()[-1].startswith("12 snapshots (3 forgotten), "))
+        self.assertEqual(self.series("prune", "-q", "step_6").stderr, b"")
         self.denies("keep", "6", "nothing", code=1, says="has no snapshot 'nothing'")
         self.denies("prune", code=2, says="wants either the names to forget, or rules")
         self.denies("prune", "--keep-last", "3", "step_1", code=2, says="wants either")
@@ -478,6 +524,7 @@ class Verbs(SeriesCase):
         self.series("rebuild")
         self.check_all()
         self.assertEqual(self.read("s/series.json.old"), b"{")
+        self.assertEqual(self.series("rebuild", "-q").stderr, b"")
         self.write("s/x.lmc", b"no snapshot")
         self.denies("rebuild", code=3, says="move away what is no snapshot")
         os.rename(self.path("s/x.lmc"), self.path("x.lmc"))
@@ -493,6 +540,33 @@ class Verbs(SeriesCase):
         os.rename(self.path("step_2.lmc"), self.path("s/step_2.lmc"))
         self.series("rebuild")
         self.check_all()
+
+    def test_rebuild_says_what_is_lost(self):
+        """A snapshot whose file was missing was given up without a word."""
+        self.chain(9, 300, model, "step_%d", "--every", "3")
+        self.series("prune", "step_2", "step_8")
+        os.unlink(self.path("s/step_5.lmc"))  # nothing builds on it
+        self.assertTrue(self.series("list").stdout.decode().splitlines()[-1].startswith("9 snapshots (2 forgotten, 1 missing), "))
+        self.denies("verify", "step_5", code=1, says="is missing; bring it back")
+        times = {n: e["time"] for n, e in self.listed().items()}
+        self.series("rebuild", says="lmc: s: the new list has 8 snapshots; given up, for their files are missing: step_5; "
+                    "forgotten before, and kept again: step_2, step_8; the old one is series.json.old\n")
+        del self.want["step_5"], times["step_5"]
+        self.check_all()
+        self.assertEqual({n: e["time"] for n, e in self.listed().items()}, times)  # and the sources' names are not lost
+        self.denies("restore", "step_4", code=1, says="step_4.safetensors: exists already")
+        self.series("prune", "step_2")
+        self.series("gc")
+        for k in (0, 1, 3, 4, 8):
+            os.unlink(self.path("s/step_%d.lmc" % k))
+        self.series("rebuild", code=0, says="the new list has 2 snapshots; given up, for their files are missing: step_0, step_1, step_3 and 2 more; "
+                    "gone, and no longer known to watch: step_2; the old one is series.json.old\n")
+        os.unlink(self.path("s/step_6.lmc"))  # on which step_7 builds
+        self.series("rebuild", code=4, says="given up, for their files are missing: step_6; ")
+        self.write("s/series.json", b"{")
+        self.series("rebuild", code=4, says="s: the new list has 1 snapshot; the old one is series.json.old, and cannot be read\n")
+        os.unlink(self.path("s/series.json"))
+        self.series("rebuild", code=4, says="lmc: s: the new list has 1 snapshot\n")
 
     def test_options_of_compressing(self):
         weights = bf16(60000)
@@ -944,6 +1018,7 @@ class Watch(SeriesCase):
         self.once()
         self.assertEqual(len(self.listed()), 4)
         self.put_in("step_200.safetensors", model(weights, 200))
+        self.lmc("series", "s", "watch", "--once", "--match", "[^x]*", "in", code=2, says="--match wants a pattern: '[^' is not known")
         self.once("--match", "other*")
         self.assertEqual(len(self.listed()), 4)
         self.once("--match", "step_2*")

@@ -5,6 +5,7 @@ that are found by themselves, and parts of snapshots.
 Usage: test_trial.py [--brief] [-v] [NAME...]      as tests/test_command.py, whose data and helpers it uses
 SPDX-License-Identifier: MIT
 """
+import errno
 import io
 import json
 import os
@@ -105,6 +106,26 @@ class Arguments(Case):
         self.refuses("test", code=2, says="for the file write ./test")
         self.lmc("./test")
         self.lmc("test", "a.lmc", "test.lmc")
+
+    def test_options_that_others_have(self):
+        """Second trial, finding 12: "there is no option", and not what there is."""
+        self.write("a", b"hello")
+        self.lmc("a")
+        for args, says in ((("--bse", "a"), "did you mean '--base'"), (("--thread", "2", "a"), "did you mean '--threads'"),
+                           (("--compres", "a"), "did you mean '--compress'"), (("--hel",), "did you mean '--help'"),
+                           (("--recur", "a"), "did you mean '--recursive'"), (("--ouptut=b", "a"), "no option '--ouptut'; did you mean '--output'"),
+                           (("-j2", "a"), "-T sets the number of threads"), (("--jobs=2", "a"), "-T sets"),
+                           (("--level", "3", "a"), "levels are --fast, --max and --archive"), (("--best", "a"), "levels are"),
+                           (("-d", "-C", "out", "a.lmc"), "-o names the output"), (("-x", "a.lmc"), "-d restores"), (("-xf", "a.lmc"), "-d restores"),
+                           (("x", "a.lmc"), "-d restores"), (("--exclude", "b", "a"), "a directory is compressed whole"),
+                           (("-n", "a"), "nothing is removed without --rm"), (("--dry-run", "a"), "nothing is removed without --rm"),
+                           (("series", "s", "gc", "--dryrun"), "did you mean '--dry-run'")):
+            self.refuses(None, *args, code=2, says=says)
+        for args in (("--no-", "a"), ("--xyz", "a"), ("-y", "a")):  # nothing near, or several
+            self.assertNotIn(b"did you mean", self.lmc(*args, code=2).stderr)
+        self.write("x", b"a file")
+        self.lmc("x")
+        self.refuses(None, "--" + 5000 * "x", "a", code=2, says="there is no option '--xxx")
 
     def test_two_modes(self):
         """Finding 32: the last one was taken."""
@@ -298,7 +319,7 @@ class Outputs(Case):
         os.unlink(self.path("c.st.lmc"))
         self.lmc("--rm", "--base", "a.st", "c.st", code=1, says="is not removed: nothing of it was found in the base a.st")
         self.assertTrue(os.path.exists(self.path("c.st")))
-        self.lmc("-v", "-f", "--base", "a.st", "b.st", says=" blocks are coded against a.st")
+        self.lmc("-v", "-f", "--base", "a.st", "b.st", says=" of the bytes are coded against a.st")
         self.lmc("--rm", "-f", "--base", "a.st", "b.st")
         self.assertFalse(os.path.exists(self.path("b.st")))
 
@@ -316,8 +337,8 @@ class Damage(Case):
         for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc")):
             text = self.refuses(None, *args, code=3).stderr.decode()
             self.assertIn("'lmc salvage' recovers what is intact", text)
-            tensor = re.search(r"\(in 'a.safetensors', in the tensor '(w\d)', from byte \d+ on\)", text)[1]
-            self.lmc("cat", "flip.lmc", tensor, code=3, says="in the tensor '%s'" % tensor)
+            tensor = re.search(r"\(bytes \d+ to \d+ of the tensor '(w\d)' of 'a.safetensors'\)", text)[1]
+            self.lmc("cat", "flip.lmc", tensor, code=3, says="of the tensor '%s'" % tensor)
         lost = json.loads(self.lmc("salvage", "--json", "flip.lmc", code=3).stdout)
         self.assertIn(tensor, [t["name"] for f in lost["files"] for t in f["tensors"] if t["state"] != "intact"])
         self.write("long.lmc", data + b"xyz")
@@ -841,6 +862,71 @@ class Completions(Case):
         self.assertEqual(self.complete("lmc", "help", "sal"), ["salvage"])
         self.assertIn("d.lmc", self.complete("lmc", "-d", "d"))
 
+    VERBS_OF_SERIES = ["add", "cat", "gc", "keep", "list", "prune", "rebuild", "restore", "verify", "watch"]
+
+    def make_series(self):
+        if os.path.basename(LMC) != "lmc":
+            self.skipTest("the command is not called lmc")
+        for name in ("step-1", "step-20"):
+            self.write(name + ".safetensors", safetensors([("wte.weight", "BF16", [100], bf16(100))]))
+            self.lmc("series", "s", "add", name + ".safetensors")
+        os.makedirs(self.path("dir"))
+
+    def test_series_in_bash(self):
+        """Second trial, 23: behind a series it offered files; behind 'restore' no names; behind --base verbs, too."""
+        self.make_series()
+        self.assertEqual(sorted(self.complete("lmc", "series", "s", "")), self.VERBS_OF_SERIES)
+        self.assertEqual(self.complete("lmc", "series", "s", "re"), ["restore", "rebuild"])
+        for words in (("series", "s", "restore"), ("series", "s/", "restore", "-f"), ("-q", "series", "s", "verify"), ("series", "s", "prune", "step-1")):
+            self.assertEqual(self.complete("lmc", *words, ""), ["step-1", "step-20", "latest"])
+        self.assertEqual(self.complete("lmc", "series", "s", "cat", "step-2"), ["step-20"])
+        self.assertEqual(self.complete("lmc", "series", "s", "cat", "step-20", "w"), ["wte.weight"])
+        self.assertEqual(sorted(self.complete("lmc", "series", "")), ["dir", "s"])
+        self.assertEqual(self.complete("lmc", "series", "s", "add", "step-2"), ["step-20.safetensors"])
+        self.assertEqual(self.complete("lmc", "series", "s", "gc", ""), [])
+        self.assertEqual(self.complete("lmc", "series", "s", "gc", "--dry"), ["--dry-run"])
+        for option in ("--base", "-o", "--policy"):
+            self.assertEqual(sorted(self.complete("lmc", option, "")), ["dir", "s", "step-1.safetensors", "step-20.safetensors"])
+        self.assertIn("restore", self.complete("lmc", ""))
+
+    def test_series_in_fish(self):
+        if not shutil.which("fish"):
+            self.skipTest("no fish")
+        self.make_series()
+
+        def complete(line):
+            env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"], HOME=self.dir, XDG_CONFIG_HOME=self.path(".c"), XDG_DATA_HOME=self.path(".d"))
+            p = subprocess.run(["fish", "-c", "source $argv[1]; complete -C $argv[2]", "--", os.path.join(ROOT, "cli", "completions", "lmc.fish"), line],
+                               cwd=self.dir, env=env, capture_output=True, text=True, check=True)
+            return sorted(line.split("\t")[0] for line in p.stdout.splitlines())
+        self.assertEqual(complete("lmc series s "), self.VERBS_OF_SERIES)
+        self.assertEqual(complete("lmc series s restore "), ["latest", "step-1", "step-20"])
+        self.assertEqual(complete("lmc series s prune step-1 step-2"), ["step-20"])
+        self.assertEqual(complete("lmc series s gc "), [])
+        self.assertEqual(complete("lmc series d"), ["dir/"])
+        self.assertEqual([w for w in complete("lmc --base ") if w in WORDS], [])
+        self.assertIn("salvage", complete("lmc sal"))
+
+    def test_series_in_zsh(self):
+        if not shutil.which("zsh"):
+            self.skipTest("no zsh")
+        self.make_series()
+        script = """
+            _arguments() { state=rest }; _files() { print files $* }; _values() { shift; print -l $* }; compadd() { print -l ${(P)2} }
+            words=("${@[2,-1]}"); CURRENT=$#words; complete() { local state; source $file }; file=$1; complete"""  # what the shell itself does
+
+        def complete(*words):
+            env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"])
+            p = subprocess.run(["zsh", "-f", "-c", script, "zsh", os.path.join(ROOT, "cli", "completions", "_lmc"), "lmc", *words, ""], cwd=self.dir, env=env,
+                               capture_output=True, text=True, check=True)
+            return sorted(p.stdout.splitlines())
+        self.assertEqual(complete("series", "s"), self.VERBS_OF_SERIES)
+        self.assertEqual(complete("-q", "series", "s", "restore", "-f"), ["latest", "step-1", "step-20"])
+        self.assertEqual(complete("series"), ["files -/"])
+        self.assertEqual(complete("series", "s", "add"), ["files"])
+        self.assertEqual(complete("series", "s", "gc"), [])
+        self.assertEqual(complete("a", "b"), ["files"])
+
 
 class Small(Case):
     """Many small files and tensors; tensors whose names got another prefix; bases that are of no use."""
@@ -972,6 +1058,16 @@ class Small(Case):
             self.restores("x.lmc", self.read("c"), "--no-search")
 
 
+def ends(part):
+    return part["offset"], part["offset"] + part["size"] - 1
+
+
+def place_of_damage(text):
+    """(path, tensor or None, first byte, last byte), as a message has them."""
+    place = re.search(r"\(bytes (\d+) to (\d+) of (?:the tensor '(\w+)')?(?: of )?(?:'([^']+)')?", text)
+    return (place[4] or "", place[3], int(place[1]), int(place[2])) if place else text
+
+
 class Surprises(Case):
     """What a second trial, and a review, found wrong."""
 
@@ -988,9 +1084,27 @@ class Surprises(Case):
             self.write("flip.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
             text = self.lmc("-t", "flip.lmc", code=3).stderr.decode()
             lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"]
-            place = re.search(r"\(in '([^']+)'(?:, in the tensor '(\w+)')?", text)
-            self.assertIn(place.groups(), [(f["path"], t["name"]) for f in lost for t in f["tensors"] if t["state"] != "intact"] +
-                          [(f["path"], None) for f in lost if f["state"] != "intact"], text)
+            self.assertIn(place_of_damage(text), [(f["path"], t["name"], *ends(part)) for f in lost for t in f["tensors"] for part in t["lost"]] +
+                          [(f["path"], None, *ends(part)) for f in lost for part in f["lost"]], text)
+
+    def test_one_place_for_one_damage(self):
+        """Second trial, finding 10: -t counted from the start of the file, salvage from that of the tensor, and -t was a block too early
+        where blocks are decoded together."""
+        sizes = [400000, 70000, 300000]
+        self.write("a.safetensors", safetensors([("w%d" % i, "BF16", [n], bf16(n, i)) for i, n in enumerate(sizes)]))
+        self.lmc("a.safetensors")
+        data = self.read("a.safetensors.lmc")
+        for k in range(10):
+            at = 2000 + (len(data) - 4000) * k // 9
+            self.write("flip.lmc", data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1:])
+            lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"][0]
+            (tensor, part), = [(t["name"], part) for t in lost["tensors"] for part in t["lost"]]
+            for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc"), ("-dc", "flip.lmc"), ("verify", "flip.lmc"), ("cat", "flip.lmc", tensor),
+                         ("cat", "flip.lmc", "%s[%d:%d]" % (tensor, part["first_element"] + 5, part["first_element"] + 6)), ("stats", "flip.lmc"),
+                         ("diff", "flip.lmc", "a.safetensors"), ("rebase", "--onto", "none", "flip.lmc", "-o", "out"),
+                         ("cat", "flip.lmc", "--safetensors", "-o", "out")):
+                text = self.refuses(None, *args, code=3).stderr.decode()
+                self.assertEqual(place_of_damage(text), ("", tensor, *ends(part)), text)
 
     def test_what_links_lead_to_is_restored_with_them(self):
         """A file of the hub's cache came out as a link to nowhere; --dereference was passed over."""
@@ -1042,7 +1156,7 @@ class Surprises(Case):
                 self.assertEqual(text.count(" -> "), 1, text)  # one summary
                 self.write("o/y.lmc", out)
                 if name == "near.st":
-                    self.assertRegex(text, r"\d+ of \d+ blocks are coded against a.st")
+                    self.assertRegex(text, r"\d+\.\d\d % of the bytes are coded against a.st")
                     self.assertLess(len(out), len(self.read("o/alone.lmc")) / 2)
                     self.lmc("-t", "--no-search", "o/y.lmc", code=4)
                     self.lmc("-t", "--base", "a.st", "o/y.lmc")
@@ -1200,8 +1314,8 @@ class Surprises(Case):
         self.write("d/a", b"a")
         self.lmc("d")
         os.mkdir(self.path("e"))
-        for args in (("-f", "-o", "."), ("-o", "./"), ("-f", "-o", "..")):
-            self.refuses("-d", *args, "d.lmc", code=1, says="restore into it: lmc -d -o %s d.lmc '*'" % args[-1].rstrip("/"))
+        for args in (("-f", "-o", "."), ("-o", "e/."), ("-f", "-o", "..")):
+            self.refuses("-d", *args, "d.lmc", code=1, says="restore into it: lmc -d -o %s d.lmc '*'" % args[-1])
         self.lmc("-d", "-o", "./e/.", "d.lmc", "*")
         self.assertEqual(self.read("e/a"), b"a")
         packed = self.read("d.lmc")
@@ -1236,6 +1350,288 @@ class Surprises(Case):
             for word in words:
                 self.assertEqual(self.lmc(word, "--help").stdout, pages[topic])
         self.assertEqual(len({*pages.values(), overview}), 5)
+
+
+class SecondTrial(Case):
+    """The findings of a second user, by their numbers."""
+
+    ACL = struct.pack("<IHHIHHIHHIHHIHHI", 2, 1, 6, 2**32 - 1, 2, 4, 1000, 4, 4, 2**32 - 1, 16, 4, 2**32 - 1, 32, 0, 2**32 - 1)
+
+    def attach(self, name, key, value):
+        try:
+            os.setxattr(self.path(name), key, value)
+        except OSError as e:
+            self.assertEqual(e.errno, errno.ENOTSUP)
+            self.skipTest("no extended attributes here")
+
+    def lost(self, *args, **more):
+        """What --rm says that it takes away, as a dictionary, and of which file first."""
+        text = self.lmc(*args, says="", **more).stderr.decode()
+        found = re.search(r"is removed with what a snapshot does not keep: ([^;\n]*)(?:; the first is (.*))?\n", text)
+        self.assertEqual(text.count("\n"), 1 if found else 0, text)
+        return found and ({k: int(n) for k, n in re.findall(r"([a-z, ]+) \((\d+)\)(?:, )?", found.group(1))}, found.group(2))
+
+    def test_04_what_rm_takes_away(self):
+        """Owner, extended attributes, ACLs, setuid and setgid bits went without a word."""
+        def make():
+            shutil.rmtree(self.path("d"), ignore_errors=True)
+            self.write("d/f", b"hello" * 100, 0o4750)
+            self.write("d/g", b"hello" * 100)
+            self.write("d/sub/h", b"hello" * 100)
+            os.symlink("g", self.path("d/link"))
+        make()
+        self.assertEqual(self.lost("--rm", "d"), ({"setuid, setgid or sticky bit": 1}, "d/f"))
+        make()
+        os.chmod(self.path("d/f"), 0o644)
+        os.chmod(self.path("d/sub"), 0o3775)
+        self.assertIsNone(self.lost("--rm", "-f", "d"))  # both are kept
+        make()
+        self.attach("d/g", "user.note", b"x")
+        self.attach("d/sub", "user.note", b"x")
+        self.attach("d/sub/h", "system.posix_acl_access", self.ACL)
+        os.chmod(self.path("d"), 0o2755)
+        self.assertEqual(self.lost("--rm", "-f", "d"), ({"setuid, setgid or sticky bit": 2, "extended attributes": 2, "access control list": 1}, "d"))
+        self.lmc("-d", "d.lmc")
+        self.assertIsNone(self.lost("--rm", "-f", "d"))  # what is lost once
+        self.lmc("-d", "d.lmc")
+        self.attach("d/g", "user.note", b"x")
+        self.lmc("-f", "d")  # without --rm nothing is
+        self.lmc("-q", "--rm", "-f", "d")
+        self.lmc("-d", "d.lmc")
+        self.attach("d/f", "user.note", b"x")
+        self.assertEqual(self.lost("--rm", "d/f"), ({"extended attributes": 1}, None))
+        for name in ("d/sub/h", "d"):  # in a series, too
+            self.attach(name, "user.note", b"x")
+            self.assertEqual(self.lost("series", "s", "add", "--rm", name)[0], {"extended attributes": 1})
+        self.assertEqual(self.tree(), ["d.lmc", "s", "s/.lock", "s/d.lmc", "s/h.lmc", "s/series.json"])
+
+    def test_04_owners(self):
+        """As root: what belongs to others. As another user: what root has left; he is told of what he cannot keep, of files, too."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can give files to others")
+        me = {"user": 1234, "group": 1234, "extra_groups": []}
+        self.write("d/f", b"hello" * 100)
+        self.write("d/g", b"hello" * 100)
+        os.chown(self.path("d/f"), 1234, 0)
+        self.assertEqual(self.lost("--rm", "d"), ({"owner or group": 1}, "d/f"))
+        self.lmc("-d", "d.lmc")
+        os.chown(self.path("d/f"), 1234, 1234)
+        self.assertIsNone(self.lost("--rm", "d/f"))  # a file gives its owner to the snapshot
+        self.lmc("-d", "--rm", "d/f.lmc")
+        self.assertEqual(os.stat(self.path("d/f")).st_uid, 1234)
+        if subprocess.run([LMC, "--version"], capture_output=True, **me).returncode:
+            self.skipTest("the command is where others cannot run it")
+        for name in ("", "d"):
+            os.chown(self.path(name), 1234, 1234)
+        self.assertEqual(self.lost("--rm", "d/g", **me), ({"owner or group": 1}, None))
+        os.chown(self.path("d/f"), 1234, 777)  # a group that he is not in
+        self.assertEqual(self.lost("--rm", "-f", "d", **me), ({"owner or group": 1}, "d/f"))
+        self.lmc("-d", "d.lmc", **me)
+        os.chown(self.path("d/f"), 1234, 777)  # now the directory that all is in gives its group
+        for name in ("d", "d/g.lmc"):
+            os.chown(self.path(name), 1234, 777)
+        os.chown(self.path(""), 1234, 777)
+        os.chmod(self.path(""), 0o2755)
+        self.assertIsNone(self.lost("--rm", "-f", "d", **me))
+        self.lmc("-d", "d.lmc", **me)
+        self.assertEqual([os.stat(self.path(n)).st_gid for n in ("d", "d/f")], [777, 777])
+
+    def test_04_setgid_of_directories(self):
+        """A shared tree lost its group below each restored directory: setgid and sticky come back, of directories only."""
+        data = bf16(20000)
+        self.write("d/sub/f", data, 0o6755)
+        self.write("d/empty/f", b"")
+        os.unlink(self.path("d/empty/f"))
+        for name, mode in (("sub", 0o2775), ("empty", 0o7777)):
+            os.chmod(self.path("d/" + name), mode)
+
+        def modes(root):
+            return [os.stat(self.path(root + n)).st_mode & 0o7777 for n in ("/sub", "/empty", "/sub/f")]
+        self.lmc("d")
+        self.lmc("-d", "-o", "whole", "d.lmc")
+        self.lmc("-d", "-o", "parts", "d.lmc", "sub", "empty")
+        with tarfile.open(fileobj=io.BytesIO(self.lmc("-dc", "d.lmc").stdout)) as t:
+            self.assertEqual([t.getmember(n).mode for n in ("sub", "empty", "sub/f")], [0o2775, 0o3777, 0o755])
+        for root in ("whole", "parts"):
+            self.assertEqual(modes(root), [0o2775, 0o3777, 0o755])
+        self.write("d/sub/f", moved(data, 2, 0.01))
+        self.lmc("--base", "d.lmc", "-o", "next.lmc", "d")
+        self.lmc("apply", "next.lmc", "whole")
+        self.assertEqual(modes("whole")[:2], [0o2775, 0o3777])
+        os.chmod(self.path("whole"), 0o2750)
+        self.write("d/new", b"another layout")
+        self.lmc("--base", "next.lmc", "-o", "last.lmc", "d")
+        self.lmc("apply", "last.lmc", "whole")
+        self.assertEqual(os.stat(self.path("whole")).st_mode & 0o7777, 0o2750)  # was 0750
+        os.mkdir(self.path("shared"))
+        os.chmod(self.path("shared"), 0o2755)
+        self.lmc("-d", "-o", "shared/d", "d.lmc")
+        self.assertTrue(os.stat(self.path("shared/d")).st_mode & 0o2000)  # as of each directory that is made there
+
+    def test_05_links_that_become_files(self):
+        """With --rm the link is gone for good, and only -v said so."""
+        self.write("elsewhere", b"hello" * 100)
+        for args in (("--rm", "d"), ("series", "s", "add", "--rm", "d")):
+            os.makedirs(self.path("d"))
+            os.symlink("../elsewhere", self.path("d/a"))
+            os.symlink("../elsewhere", self.path("d/b"))
+            self.lmc(*args, says="d: holds 2 links to files outside of it, which are stored as files; --no-dereference stores links; the first is 'a'")
+            self.assertFalse(os.path.exists(self.path("d")))
+        os.makedirs(self.path("d"))
+        os.symlink("../elsewhere", self.path("d/a"))
+        self.lmc("-f", "d")
+        self.lmc("-f", "-v", "d", says="holds 1 link to files outside of it, which is stored as a file")
+        self.lmc("-f", "--rm", "--no-dereference", "d")
+        self.lmc("-d", "d.lmc")
+        self.assertTrue(os.path.islink(self.path("d/a")))
+        self.lmc("-f", "-q", "--rm", "d")
+
+    def test_06_a_base_that_is_missing(self):
+        """It listed the delta itself and unrelated snapshots as what was 'found there', and did not say what to do."""
+        weights = bf16(40000)
+        self.write("hf-1", safetensors([("w", "BF16", [40000], weights)]))
+        self.write("hf-2", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
+        self.lmc("hf-1")
+        os.makedirs(self.path("q"))
+        self.lmc("--base", "hf-1.lmc", "hf-2", "-o", "q/hf-2.lmc")
+        needs = "q/hf-2.lmc: needs the base %s (named 'hf-1.lmc' when this delta was made); " % self.listing("hf-1.lmc")["identity"][:16]
+        advice = "; name it with --base PATH or --search DIR\n"
+        verbs = (("-d", "-o", "x"), ("-t",), ("cat",), ("rebase", "--onto", "none", "-o", "x"))
+
+        def said(says, *more):
+            for verb in verbs:
+                self.refuses(None, *verb, "q/hf-2.lmc", *more, code=4, says="lmc: " + needs + says)
+        said("no other .lmc file is beside it" + advice)
+        self.write("other", b"something else" * 100)
+        self.lmc("other", "-o", "q/other.lmc")
+        other = self.listing("q/other.lmc")["identity"][:16]
+        said("the only other .lmc file beside it does not restore that: q/other.lmc is " + other + advice)
+        for k in range(39):
+            self.write("q/%d.lmc" % k, self.read("q/other.lmc"))
+        said("none of the 40 other .lmc files beside it restores that" + advice)
+        self.write("q/hf-1.lmc", self.read("q/other.lmc"))  # another one took its name
+        said("none of the 41 other .lmc files beside it restores that: q/hf-1.lmc is " + other + advice)
+        os.makedirs(self.path("empty"))
+        said("none of the 41 other .lmc files where it was looked for restores that: q/hf-1.lmc is " + other + advice, "--search", "empty")
+        said("given: other is %s; none of the 41 " % other, "--base", "other")
+        self.refuses("-t", "--no-search", "q/hf-2.lmc", code=4, says=needs[:-2] + "; name it with --base PATH\n")
+        self.refuses("-t", code=4, says=needs[len("q/hf-2.lmc"):].split(" (")[0] + advice, stdin=self.read("q/hf-2.lmc"))
+        many = [a for k in range(9) for a in ("--base", "q/%d.lmc" % k)]  # the advice is never cut off
+        text = self.refuses("-t", *many, "q/hf-2.lmc", code=4).stderr.decode()
+        self.assertIn(" and 6 more; none of the 41 ", text)
+        self.assertTrue(text.endswith(advice))
+
+    def test_13_into_a_directory(self):
+        """'-o DIR/', as cp, mv and tar have taught, was 'a directory; name a file with -o'."""
+        for name in ("a", "sub/b", "d/f"):
+            self.write(name, name.encode() * 100)
+        os.makedirs(self.path("two"))
+        self.lmc("-o", "two/", "a")
+        self.lmc("-o", "two//", "d/")
+        self.lmc("-o", "./two/", "sub/b", "d/f")
+        self.assertEqual(self.tree("two"), ["a.lmc", "b.lmc", "d.lmc", "f.lmc"])
+        for name in ("a", "d"):
+            self.refuses("-o", "two/", name, code=1, says="two/%s.lmc: exists already; use -f to overwrite it" % name)
+            self.refuses("-o", "two", name, code=1, says="two: is a directory; did you mean -o two/ ?")
+        os.makedirs(self.path("out"))
+        self.lmc("-d", "-o", "out/", "two/a.lmc")
+        self.lmc("-d", "-o", self.path("out/"), "two/b.lmc", "two/d.lmc")
+        self.assertEqual(self.tree("out"), ["a", "b", "d", "d/f"])
+        self.assertEqual(self.read("out/d/f"), self.read("d/f"))
+        self.refuses("-d", "-o", "out", "two/a.lmc", code=1, says="out: is a directory; did you mean -o out/ ?")
+        self.refuses("-d", "-o", "out", "two/d.lmc", code=1, says="out: exists already; use -f to replace it, or name another directory with -o; "
+                     "-o out/ restores into it")
+        self.refuses("-d", "-o", "out/", "two/d.lmc", code=1, says="out/d: exists already")
+        for args in (("-o", "no/", "a"), ("-o", "no/", "d"), ("-o", "no/", "a", "d"), ("-d", "-o", "no/", "two/a.lmc"), ("-d", "-o", "no/", "two/d.lmc", "two/a.lmc")):
+            self.refuses(None, *args, code=1, says="no/: there is no such directory; make it first")
+        self.refuses("-o", "two", "a", "d", code=2, says="for a directory that they go into, end it with a slash")
+        self.lmc("-d", "-o", "new/", "two/d.lmc")  # which is made, as before
+        self.assertEqual(self.tree("new"), ["f"])
+        self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names, as before
+        self.assertTrue(os.path.exists(self.path("out/f")))
+        self.refuses("-o", "two/", code=1, says="two/: is a directory; name a file with -o", stdin=b"from a pipe")
+        self.refuses("-d", "-o", "two/", code=1, says="two: is a directory; name a file with -o", stdin=self.read("two/a.lmc"))
+        self.refuses("-o", "two/", "d/..", code=1, says="has no name to derive that of the output from")
+
+    def test_13_nothing_is_lost_on_the_way(self):
+        """Two inputs of one name, or an output in the place of an input: with --rm and -f one would be lost."""
+        for name in ("one/x", "other/x", "y"):
+            self.write(name, name.encode() * 100)
+        os.makedirs(self.path("two"))
+        self.refuses("--rm", "-f", "-o", "two/", "one/x", "other/x", code=1, says="two/x.lmc: is the output of other/x and that of one/x, which would be lost")
+        self.lmc("--rm", "-o", "two/", "one/x", "other/x", code=1, says="two/x.lmc: exists already")
+        self.assertEqual(self.tree(), ["one", "other", "other/x", "two", "two/x.lmc", "y"])
+        self.refuses("--rm", "-f", "-o", "two/", "two/x.lmc", "other/x", code=1, says="would be lost")
+        self.refuses("-d", "--rm", "-o", "two/", "y", "two/x.lmc", code=1, says="y: is not named .lmc; with --rm nothing is done unless")
+
+    def test_14_words_that_are_nothing(self):
+        """'lmc log' and 'lmc \'\'' said 'cannot open it', the latter without any name."""
+        self.write("x", b"hello" * 100)
+        self.lmc("x")
+        for args in (("",), ("-v", ""), ("x", ""), ("-d", ""), ("cat", ""), ("apply", "x.lmc", ""), ("verify", ""), ("series", "", "list"),
+                     ("series", "s", "add", ""), ("series", "s", "restore", "")):
+            self.refuses(None, *args, code=2, says="a name is empty: ''; is a variable of the shell not set?")
+        for word in ("log", "fsck", "nonsense"):
+            self.refuses(word, code=2, says="lmc: '%s' is neither a command nor a file\n" % word)
+        for word in ("gc", "prune", "watch"):
+            self.refuses(word, code=2, says="'%s' is neither a command nor a file; did you mean 'lmc series DIR %s'?" % (word, word))
+        for args in (("-d", "log"), ("-v", "log"), ("./log",), ("log.txt",), ("log1",)):  # these are meant as files
+            self.refuses(None, *args, code=1, says="log")
+        self.write("log", b"a file")
+        self.lmc("log")
+        self.write("a.npy", test_command.npy("<f4", [3], f32(3)))
+        self.lmc("a.npy")
+        self.assertEqual(self.lmc("cat", "a.npy.lmc", "").stdout, f32(3))
+
+    def test_20_all_unreadable_files_are_named(self):
+        """Of a directory with several files that cannot be read one was named at a time."""
+        for k in range(30):
+            self.write("d/%02d" % k, b"hello", 0 if k % 3 else 0o644)
+        self.write("d/closed/f", b"hello")
+        kind = {}
+        if os.geteuid() == 0:  # whom modes do not stop
+            kind = {"user": 1234, "group": 1234, "extra_groups": []}
+            if subprocess.run([LMC, "--version"], capture_output=True, **kind).returncode:
+                self.skipTest("the command is where others cannot run it")
+            for base, dirs, files in os.walk(self.dir):
+                for name in [base] + [os.path.join(base, f) for f in files]:
+                    os.chown(name, 1234, 1234)
+        names = ["d/%02d: cannot open it: Permission denied" % k for k in range(30) if k % 3]
+
+        def said(*args):
+            before = self.tree()
+            lines = self.lmc(*args, code=1, **kind).stderr.decode().splitlines()
+            self.assertEqual(self.tree(), before)
+            self.assertTrue(all(line.startswith("lmc: ") for line in lines))
+            return [line[5:] for line in lines]
+        for args in (("d",), ("--rm", "d"), ("-o", "x.lmc", "d")):
+            self.assertEqual(said(*args), names)  # 20 of them
+        os.chmod(self.path("d/00"), 0)
+        os.chmod(self.path("d/03"), 0)
+        more = "d: holds 2 more files that cannot be opened"
+        self.assertEqual(said("d"), sorted(["d/00" + names[0][4:], "d/03" + names[0][4:]] + names)[:20] + [more])
+        os.chmod(self.path("d/closed"), 0)  # a directory that cannot be read, and the files beside it
+        self.assertEqual(said("d")[0], "d/closed: cannot read the directory: Permission denied")
+        self.assertEqual(len(said("d")), 22)
+        for k in range(25):
+            os.makedirs(self.path("e/%02d" % k))
+            os.chmod(self.path("e/%02d" % k), 0)
+        self.write("e/f", b"hello", 0)
+        if kind:
+            for name in ("e", "e/f", *("e/%02d" % k for k in range(25))):
+                os.chown(self.path(name), 1234, 1234)
+        self.assertEqual(len(said("e")), 20 + 1 + 1)
+        self.assertIn("e: cannot read 5 more directories of it", said("e"))
+        self.assertIn("e/f: cannot open it: Permission denied", said("e"))
+
+    def test_27_share_of_the_base_in_bytes(self):
+        """-v counted blocks, which say nothing: an element of a tensor is a byte or eight."""
+        old, new = bf16(40000), f32(60000, 2)
+        self.write("a.st", safetensors([("w", "BF16", [40000], old), ("x", "F32", [10], bytes(40))]))
+        self.write("b.st", safetensors([("w", "BF16", [40000], moved(old, 2, 0.01)), ("new", "F32", [60000], new)]))
+        text = self.lmc("-v", "--base", "a.st", "b.st").stderr.decode()
+        share = float(re.search(r"b\.st: ([0-9.]+) % of the bytes are coded against a\.st", text).group(1))
+        self.assertAlmostEqual(share, 100 * 80000 / (80000 + 240000), delta=0.2)  # 25 %; of the blocks it is another share
 
 
 if __name__ == "__main__":

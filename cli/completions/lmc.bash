@@ -1,13 +1,39 @@
 # bash completion for lmc, unlmc and lmccat                                     SPDX-License-Identifier: MIT
 
+_lmc_values() { # of the key that objects of the JSON begin with
+    tr '{' '\n' | sed -n "s/^\"$1\":\"\([^\"\\\\]*\)\".*/\1/p"
+}
+
 _lmc_members() { # paths in the snapshot that stands before the cursor
     local word
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        if [[ $word == *.lmc && -f $word ]]; then
-            lmc -l --json "$word" 2>/dev/null | tr '{' '\n' | sed -n "s/^\"$1\":\"\([^\"\\\\]*\)\".*/\1/p"
+        if [[ -f $word && ($word == *.lmc || $verb == cat) ]]; then
+            lmc -l --json "$word" 2>/dev/null | _lmc_values "$1"
             return
         fi
     done
+}
+
+_lmc_series() { # behind 'series': the directory, a verb, and what that takes
+    local cur=$1 word seen='' words=()
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        [[ $seen && $word != -* ]] && words+=("$word")
+        [[ $word == series ]] && seen=1
+    done
+    case ${#words[@]} in
+    0) compgen -d -- "$cur"; return ;;
+    1) compgen -W 'add list restore cat prune keep gc verify watch rebuild' -- "$cur"; return ;;
+    esac
+    case ${words[1]} in
+    add) compgen -f -- "$cur" ;;
+    watch) compgen -d -- "$cur" ;;
+    restore | cat | verify | prune | keep)
+        if [[ ${words[1]} == cat && ${#words[@]} -gt 2 ]]; then
+            compgen -W "$(lmc -l --json "${words[0]%/}/${words[2]}.lmc" 2>/dev/null | _lmc_values name)" -- "$cur"
+        else
+            compgen -W "$(lmc series "${words[0]}" list --json 2>/dev/null | _lmc_values name) latest" -- "$cur"
+        fi ;;
+    esac
 }
 
 _lmc() {
@@ -21,12 +47,13 @@ _lmc() {
     COMPREPLY=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [[ -z $verb && " $verbs extract ls " == *" $word "* ]] && verb=$word
-        [[ $word == *.lmc ]] && has_snapshot=1
+        [[ $word == *.lmc || ($verb == cat && -f $word) ]] && has_snapshot=1
         [[ $word == -d* || $word == --decompress || $word == --uncompress ]] && verb=decompress
     done
     case $prev in
     --dtype) mapfile -t COMPREPLY < <(compgen -W 'BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64' -- "$cur"); return ;;
     --search) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
+    --base | --patch-from | -o | --output | --policy | --svg) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
     help) mapfile -t COMPREPLY < <(compgen -W 'compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit' -- "$cur"); return ;;
@@ -36,14 +63,14 @@ _lmc() {
         local options=$all
         case $verb in
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
-        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference" ;;
-        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference" ;;
+        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
+        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference --max-files" ;;
         fold) options="$common --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference
+            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference --max-files
             --threads --quiet --verbose --help' ;;
         verify | dump) options=$common ;;
         esac
@@ -51,12 +78,8 @@ _lmc() {
         return
     fi
     if [[ $verb == series ]]; then
-        for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-            if [[ -d $word ]]; then
-                mapfile -t COMPREPLY < <(compgen -f -W 'add list restore cat prune keep gc verify watch rebuild' -- "$cur")
-                return
-            fi
-        done
+        mapfile -t COMPREPLY < <(_lmc_series "$cur")
+        return
     elif [[ $verb == cat && $has_snapshot ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members name)" -- "$cur")
         return

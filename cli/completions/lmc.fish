@@ -1,10 +1,35 @@
 # fish completion for lmc, unlmc and lmccat                                     SPDX-License-Identifier: MIT
 
+function __lmc_series_words # behind 'series', before the cursor, options left out
+    set -l words (commandline -opc)
+    set -l at (contains -i -- series $words); or return
+    string match -v -- '-*' $words[(math $at + 1)..-1]
+end
+
+function __lmc_in_series # so many words there, and the verb is one of those named
+    set -l words (__lmc_series_words)
+    contains -- series (commandline -opc); and test (count $words) -ge $argv[1]; or return 1
+    if test (count $argv) -eq 1
+        test (count $words) -eq $argv[1]
+    else
+        contains -- $words[2] $argv[2..-1]
+    end
+end
+
+function __lmc_series_names
+    set -l words (__lmc_series_words)
+    lmc series $words[1] list --json 2>/dev/null | string split '{' | string replace -rf '^"name":"([^"\\\\]*)".*' '$1'
+    echo latest
+end
+
 set -l verbs cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version
 for c in lmc unlmc lmccat
     complete -c $c -n "not __fish_seen_subcommand_from $verbs" -a "$verbs"
     complete -c $c -n "__fish_seen_subcommand_from help" -f -a "compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit"
-    complete -c $c -n "__fish_seen_subcommand_from series" -a "add list restore cat prune keep gc verify watch rebuild"
+    complete -c $c -n "__lmc_in_series 0" -f -a "(__fish_complete_directories)"
+    complete -c $c -n "__lmc_in_series 1" -f -a "add list restore cat prune keep gc verify watch rebuild"
+    complete -c $c -n "__lmc_in_series 2 restore cat verify prune keep" -f -a "(__lmc_series_names)"
+    complete -c $c -n "__lmc_in_series 2 list gc rebuild" -f
     complete -c $c -s z -l compress -d 'compress'
     complete -c $c -s d -l decompress -d 'restore'
     complete -c $c -l uncompress -d 'restore'
@@ -39,7 +64,7 @@ for c in lmc unlmc lmccat
     complete -c $c -l f32 -d 'cat: small floats become F32'
     complete -c $c -l file -x -d 'cat: the file in the snapshot'
     complete -c $c -l svg -x -d 'stats: pictures'
-    complete -c $c -l max-files -x -d 'restore at most so many files'
+    complete -c $c -l max-files -x -d 'restore, or take, at most so many files'
     complete -c $c -l max-depth -x -d 'restore at most so deep'
     for o in name every keep-last keep-every settle interval match
         complete -c $c -n "__fish_seen_subcommand_from series" -l $o -x

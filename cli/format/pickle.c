@@ -63,6 +63,18 @@ enum opcode {
     OP_BYTEARRAY8 = 0x96
 };
 
+/* What is read from any file, and what is more than a checkpoint has. */
+#define MIN_SIZE ((size_t)8 << 20)
+#define MAX_SIZE ((size_t)64 << 20)
+#define MIN_NODES ((uint32_t)1 << 20)
+#define MAX_NODES ((uint32_t)1 << 22)
+
+static const char too_large[] = "it is too large, or says too much for the size of its file";
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+size_t pickle_max_size(uint64_t weight) { return (size_t)least(MIN_SIZE + weight, MAX_SIZE); }
+
 /* All functions below return CONTAINER_OK, or what is wrong. */
 #define PICKLE_TRY(call)                                                                           \
     do {                                                                                           \
@@ -122,7 +134,7 @@ static enum container_result pop_mark(struct pickle *p, size_t *from)
 
 static enum container_result make_node(struct pickle *p, enum pickle_type type, uint32_t *node)
 {
-    if (p->n_nodes == PICKLE_MAX_NODES) return pickle_bad(p, "it is too large");
+    if (p->n_nodes >= p->max_nodes) return pickle_bad(p, too_large);
     PICKLE_TRY(
         container_grow(&p->nodes, (uint64_t)p->n_nodes + 1, &p->nodes_room, sizeof *p->nodes));
     memset(&p->nodes[p->n_nodes], 0, sizeof *p->nodes);
@@ -230,7 +242,7 @@ static enum container_result add_link(struct pickle *p, uint32_t node, uint32_t 
 {
     struct pickle_node *const n = &p->nodes[node];
     struct pickle_link *link;
-    if (p->n_links == PICKLE_MAX_NODES) return pickle_bad(p, "it is too large");
+    if (p->n_links >= p->max_nodes) return pickle_bad(p, too_large);
     PICKLE_TRY(
         container_grow(&p->links, (uint64_t)p->n_links + 1, &p->links_room, sizeof *p->links));
     link = &p->links[p->n_links];
@@ -454,13 +466,14 @@ static enum container_result run_pickle(struct pickle *p)
     return CONTAINER_OK;
 }
 
-enum container_result pickle_read(struct pickle *p, const void *data, size_t size)
+enum container_result pickle_read(struct pickle *p, const void *data, size_t size, uint64_t weight)
 {
     enum container_result result;
     memset(p, 0, sizeof *p);
+    p->max_nodes = least((uint64_t)MIN_NODES + weight / 4, MAX_NODES);
     p->data = (const unsigned char *)data;
     p->size = size;
-    result = size > PICKLE_MAX_SIZE ? pickle_bad(p, "it is too large") : run_pickle(p);
+    result = size > pickle_max_size(weight) ? pickle_bad(p, too_large) : run_pickle(p);
     free(p->stack);
     free(p->marks);
     free(p->memo);

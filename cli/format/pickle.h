@@ -19,9 +19,10 @@
 
 #include "container.h"
 
-/* A pickle of so many bytes, or nodes, is more than a checkpoint has. */
-#define PICKLE_MAX_SIZE ((size_t)64 << 20)
-#define PICKLE_MAX_NODES ((uint32_t)1 << 22)
+/* The largest pickle that is read from a file of that weight (view.h). The pickle of an honest file
+ * is a small part of it: some 250 bytes and 20 nodes for each tensor, of which the tensor has more.
+ */
+size_t pickle_max_size(uint64_t weight);
 
 /* Members that pickle_member() looks at. */
 #define PICKLE_MAX_MEMBERS 64u
@@ -66,14 +67,15 @@ struct pickle {
     /* while it is read */
     const unsigned char *data;
     size_t size, at;
+    uint64_t max_nodes; /* and links */
     uint32_t n_nodes, n_links, n_texts;
     size_t nodes_room, links_room;
     uint32_t *stack, *marks, *memo;
     size_t n_stack, stack_room, n_marks, marks_room, n_memo, memo_room;
 };
 
-/* OK: to be freed; BAD: see error; MEMORY. */
-enum container_result pickle_read(struct pickle *p, const void *data, size_t size);
+/* weight: of the file that it stands in. OK: to be freed; BAD: see error; MEMORY. */
+enum container_result pickle_read(struct pickle *p, const void *data, size_t size, uint64_t weight);
 
 void pickle_free(struct pickle *p);
 

@@ -70,6 +70,11 @@ static enum container_result add_name(struct builder *b, const char *path, const
         strlen(b->item) + strlen(dot) + strlen(path) + strlen(part) + strlen(suffix) + 1;
     enum container_result result;
     if (size > CONTAINER_MAX_NAME) return container_bad(b->c, "a tensor has a very long name");
+    if (b->names_size + size + b->shapes_size * sizeof *b->c->shapes +
+            (b->c->n_tensors + 1) * sizeof *b->c->tensors +
+            (b->c->n_views + 1) * sizeof *b->c->views >
+        container_budget(b->view))
+        return container_bad(b->c, "its names and shapes take too much for the size of the file");
     result = container_grow(&b->c->strings, b->names_size + size, &b->names_room, 1);
     if (result != CONTAINER_OK) return result;
     snprintf(b->c->strings + b->names_size, size, "%s%s%s%s%s", b->item, dot, path, part, suffix);
@@ -382,19 +387,22 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
         note(b->c, "its numbers are big-endian: they are stored as bytes", "");
         return CONTAINER_OK;
     }
-    data = read_record(b, a, PICKLE_NAME, PICKLE_MAX_SIZE, &size);
+    data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
     if (!data) {
-        note(b->c, "its data.pkl is compressed or too large: records are stored as bytes", "");
+        note(b->c,
+             "its data.pkl is compressed, or too large for the size of the file: its records are "
+             "bytes",
+             "");
         return CONTAINER_OK;
     }
-    result = pickle_read(&p, data, size);
+    result = pickle_read(&p, data, size, b->view->weight);
     free(data);
     if (result == CONTAINER_OK) {
-        result = torch_find_views(&a->views, &p, &a->zip, a->prefix);
+        result = torch_find_views(&a->views, &p, &a->zip, a->prefix, container_budget(b->view));
         pickle_free(&p);
     } else snprintf(a->views.error, sizeof a->views.error, "%s", p.error);
     if (result != CONTAINER_BAD) return result;
-    note(b->c, "its data.pkl is not understood, so records are stored as bytes", a->views.error);
+    note(b->c, "its data.pkl is not understood, so its records are bytes", a->views.error);
     torch_free_views(&a->views);
     return CONTAINER_OK;
 }

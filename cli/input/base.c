@@ -14,6 +14,7 @@
 #include "../format/hex.h"
 #include "../format/tensors.h"
 #include "archive.h"
+#include "damage.h"
 #include "opened.h"
 #include "places.h"
 #include "common.h"
@@ -128,7 +129,7 @@ static int list_base(struct listing *l, const struct base *b, const struct commo
     memset(l, 0, sizeof *l);
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name, o);
+    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name, 0, o);
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;
 }
@@ -190,7 +191,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         return read_instead(b, number, offset, dst, size);
     }
     if (b->all->is_partial) return read_intact(b, status, number, offset, dst, size);
-    b->all->code = fail_archive(&b->archive, status);
+    b->all->code = fail_damage(&b->archive, status, number, offset);
     return LMC_ERR_READ;
 }
 

@@ -2,6 +2,8 @@
 #include "common.h"
 
 #include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../sys/names.h"
@@ -11,6 +13,37 @@
 const char *file_of_output(const struct common *o)
 {
     return o->output && !is_dash(o->output) ? o->output : NULL;
+}
+
+int names_directory(const struct common *o)
+{
+    return o->output && *o->output && o->output[strlen(o->output) - 1] == '/';
+}
+
+static int is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int goes_into_directory(const struct common *o)
+{
+    return names_directory(o) && is_directory(o->output);
+}
+
+int check_output_name(const struct common *o)
+{
+    if (!o->output || is_dash(o->output) || is_directory(o->output) == names_directory(o))
+        return CODE_OK;
+    return names_directory(o)
+               ? fail(CODE_ERROR, o->output, "there is no such directory; make it first")
+               : fail(CODE_ERROR, o->output, "is a directory; did you mean -o %.300s/ ?",
+                      o->output);
+}
+
+uint64_t most_files(const struct common *o)
+{
+    return o->max_files ? o->max_files : DEFAULT_MAX_FILES;
 }
 
 int wants_narrow_tables(const struct common *o)

@@ -407,25 +407,54 @@ void print_chain(struct archive *delta, const struct common *o)
     free(last);
 }
 
-/* "a.lmc (0123456789abcdef), ...": at most n of those that are others than what is wanted. What is
- * that, but was not taken, is a delta that needs it itself, or damaged, which was said. */
-static size_t list_places(char *text, size_t size, size_t used, const struct places *p, size_t n,
-                          const uint8_t *wanted)
+static int is_same_file(const char *a, const char *b)
 {
-    char identity[2 * SHORT_IDENTITY + 1];
-    size_t n_listed = 0;
+    struct stat st, other;
+    return strcmp(a, b) == 0 ||
+           (stat(a, &st) == 0 && stat(b, &other) == 0 && same_file(&st, &other));
+}
+
+/* "hf-1" or "hf-1.lmc" of "runs/hf-1.lmc". */
+static int is_called(const char *path, const char *name)
+{
+    const size_t size = strlen(name);
+    path = base_name(path);
+    return strncmp(path, name, size) == 0 && (!path[size] || strcmp(path + size, SUFFIX) == 0);
+}
+
+/* Adds what was looked through for the base of the delta called name: how many, and of one alone,
+ * or that has the base's name, what it is. A snapshot with the wanted identity that was not taken
+ * is a delta that needs it itself, or damaged, which was said. */
+static size_t list_places(char *text, size_t cap, size_t used, const struct places *p,
+                          const char *name, const char *made_with)
+{
+    const struct place_entry *shown = NULL;
+    char *beside = directory_of(name), identity[2 * SHORT_IDENTITY + 1];
+    const char *where = p->n_directories == 1 && strcmp(p->directories[0], beside) == 0
+                            ? "beside it"
+                            : "where it was looked for";
+    size_t n = 0;
+    free(beside);
+    if (p->n_directories == 0) return used;
     for (size_t i = 0; i < p->n; i++) {
-        if (memcmp(p->list[i].identity, wanted, LMC_IDENTITY_SIZE) == 0) continue;
-        if (n_listed++ >= n || used >= size) continue;
-        format_hex(identity, p->list[i].identity, SHORT_IDENTITY);
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%.200s is %s",
-                             n_listed > 1 ? ", " : "; found there: ", p->list[i].path, identity);
+        const struct place_entry *e = &p->list[i];
+        if (is_same_file(e->path, name)) continue;
+        if (n++ == 0 || (made_with && is_called(e->path, made_with))) shown = e;
     }
-    if (n_listed > n && used < size)
-        used += (size_t)snprintf(text + used, size - used, " and %llu more",
-                                 (unsigned long long)(n_listed - n));
-    return used;
+    if (shown && n > 1 && !(made_with && is_called(shown->path, made_with))) shown = NULL;
+    if (n == 0)
+        used += (size_t)snprintf(text + used, cap - used, "; no other .lmc file is %s", where);
+    else if (n == 1)
+        used += (size_t)snprintf(text + used, cap - used,
+                                 "; the only other .lmc file %s does not restore that", where);
+    else
+        used += (size_t)snprintf(text + used, cap - used,
+                                 "; none of the %llu other .lmc files %s restores that",
+                                 (unsigned long long)n, where);
+    if (!shown || used >= cap) return used;
+    format_hex(identity, shown->identity, SHORT_IDENTITY);
+    return used +
+           (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path, identity);
 }
 
 /* Arguments and places that need a base, too, which is nowhere: all is said at once. */
@@ -447,26 +476,31 @@ static void say_others_missing(const uint8_t *wanted, const struct common *o)
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o)
 {
+    enum { MOST = 3 }; /* so that all fits into a message */
     char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[700] = "";
-    size_t size = 0;
-    const struct places *p = o->bases->places;
+    size_t size = 0, n_given = 0;
     int code;
     format_hex(text, wanted, SHORT_IDENTITY);
-    for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
+    for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         const struct place_entry *e = find_place_numbered(o->bases->given, i);
         const uint8_t *identity = e ? e->identity : b->identity;
         if ((b->state < BASE_IDENTIFIED && !e) || memcmp(identity, wanted, LMC_IDENTITY_SIZE) == 0)
             continue;
+        if (n_given++ >= MOST) continue;
         format_hex(given, identity, SHORT_IDENTITY);
-        size += (size_t)snprintf(list + size, sizeof list - size, "%s%.200s is %s",
+        size += (size_t)snprintf(list + size, sizeof list - size, "%s%.100s is %s",
                                  size ? ", " : "; given: ", b->name, given);
     }
-    if (p && size < sizeof list) size = list_places(list, sizeof list, size, p, 4, wanted);
-    code =
-        fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? " (named '" : "",
-             made_with ? made_with : "", made_with ? "' when this delta was made)" : "",
-             size ? list : "; name it with --base, or its directory with --search");
+    if (n_given > MOST)
+        size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
+                                 (unsigned long long)(n_given - MOST));
+    if (o->bases->places)
+        size = list_places(list, sizeof list, size, o->bases->places, name, made_with);
+    code = fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s; name it with --base PATH%s", text,
+                made_with ? " (named '" : "", made_with ? made_with : "",
+                made_with ? "' when this delta was made)" : "", list,
+                o->bases->is_closed ? "" : " or --search DIR");
     say_others_missing(wanted, o);
     return code;
 }

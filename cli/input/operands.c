@@ -100,21 +100,33 @@ static char *resolve_goal(const char *path)
     return result;
 }
 
-static void add_goal(struct goals *g, const char *from, const struct stat *st, int is_restoring)
+char *name_output(const char *from, int is_restoring, const struct common *o)
+{
+    char *name = copy_without_slashes(from), *directory, *path;
+    size_t size = strlen(name);
+    if (is_restoring && !has_suffix(name)) {
+        free(name);
+        return NULL;
+    }
+    name = (char *)resize(name, size + sizeof SUFFIX, 1);
+    if (is_restoring) name[size - strlen(SUFFIX)] = 0;
+    else memcpy(name + size, SUFFIX, sizeof SUFFIX);
+    if (!goes_into_directory(o)) return name;
+    directory = copy_without_slashes(o->output);
+    path = strcmp(directory, "/") == 0 ? join_path("", base_name(name))
+                                       : join_path(directory, base_name(name));
+    free(directory);
+    free(name);
+    return path;
+}
+
+static void add_goal(struct goals *g, const char *from, const struct stat *st, int is_restoring,
+                     const struct common *o)
 {
     const struct goal none = {0};
     struct goal *goal;
-    char *name = copy_without_slashes(from), *path;
-    const size_t size = strlen(name);
-    if (is_restoring && !has_suffix(name)) { /* it is refused when its turn comes */
-        free(name);
-        return;
-    }
-    path = (char *)resize(NULL, size + sizeof SUFFIX, 1);
-    memcpy(path, name, size + 1);
-    if (is_restoring) path[size - strlen(SUFFIX)] = 0;
-    else memcpy(path + size, SUFFIX, sizeof SUFFIX);
-    free(name);
+    char *path = name_output(from, is_restoring, o);
+    if (!path) return; /* it is refused when its turn comes */
     if (g->n == g->room) {
         g->room = g->room * 2 + 16;
         g->list = (struct goal *)resize(g->list, g->room, sizeof *g->list);
@@ -148,7 +160,7 @@ static void add_operand(struct operand_list *l, const char *path, const struct s
 static int add_tree(struct operand_list *l, const char *root, const struct common *o)
 {
     struct listing files;
-    const int code = list_tree(&files, root, o->links);
+    const int code = list_tree(&files, root, o->links, most_files(o));
     for (size_t i = 0; i < files.n && code == CODE_OK; i++) {
         const struct entry *e = &files.entries[i];
         char *path = join_path(root, e->path);
@@ -167,10 +179,11 @@ int is_operand(const struct entry *e, int is_restoring)
 }
 
 /* Each file below a directory is an input with an output. */
-static int add_each(struct operand_list *l, struct goals *g, const char *root, int is_restoring)
+static int add_each(struct operand_list *l, struct goals *g, const char *root, int is_restoring,
+                    const struct common *o)
 {
     struct listing files;
-    const int code = list_tree(&files, root, LINKS_KEEP);
+    const int code = list_tree(&files, root, LINKS_KEEP, 0);
     for (size_t i = 0; i < files.n && code == CODE_OK; i++) {
         char *path;
         struct stat st;
@@ -178,7 +191,7 @@ static int add_each(struct operand_list *l, struct goals *g, const char *root, i
         path = join_path(root, files.entries[i].path);
         if (stat(path, &st) == 0) {
             add_operand(l, path, &st);
-            add_goal(g, l->list[l->n - 1].path, &st, is_restoring);
+            add_goal(g, l->list[l->n - 1].path, &st, is_restoring, o);
         }
         free(path);
     }
@@ -195,12 +208,12 @@ static int add_names(struct operand_list *l, struct goals *g, const struct opera
         struct stat st;
         if (is_dash(name) || stat(name, &st) != 0) continue; /* told when its turn comes */
         if (S_ISDIR(st.st_mode) && all->is_recursive) {
-            code = add_each(l, g, name, all->is_restoring);
+            code = add_each(l, g, name, all->is_restoring, o);
             continue;
         }
         if (S_ISDIR(st.st_mode) && !all->is_restoring) code = add_tree(l, name, o);
         else add_operand(l, name, &st);
-        add_goal(g, name, &st, all->is_restoring);
+        add_goal(g, name, &st, all->is_restoring, o);
     }
     return code;
 }
@@ -299,7 +312,8 @@ int check_overwritten(const struct operands *all, const struct common *o)
     struct operand_list l;
     struct goals g;
     int code;
-    if (!o->force || o->to_stdout || o->output || (all->n < 2 && !all->is_recursive))
+    if (!o->force || o->to_stdout || (o->output && !goes_into_directory(o)) ||
+        (all->n < 2 && !all->is_recursive))
         return CODE_OK; /* without force nothing is replaced */
     memset(&l, 0, sizeof l);
     memset(&g, 0, sizeof g);
@@ -340,7 +354,7 @@ static int check_usable(const char *name, const struct operands *all, const stru
     if (!S_ISREG(st.st_mode) && !o->output) return fail_removed(name, "is no regular file");
     if (!all->is_restoring && has_suffix(name) && !o->force)
         return fail_removed(name, "is named " SUFFIX " already");
-    return all->is_restoring && !has_suffix(name) && !o->output
+    return all->is_restoring && !has_suffix(name) && (!o->output || goes_into_directory(o))
                ? fail_removed(name, "is not named " SUFFIX)
                : CODE_OK;
 }

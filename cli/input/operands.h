@@ -15,13 +15,17 @@
 #include "common.h"
 
 /* The names on the command line of a verb that goes from one to the next, each with an output of
- * its own beside it: NAME.lmc, or NAME without its suffix. */
+ * its own: NAME.lmc, or NAME without its suffix, beside it or in one directory. */
 struct operands {
     char *const *names;
     size_t n;
     int is_restoring;
     int is_recursive; /* -r: each file of a directory is an input */
 };
+
+/* Where the output made of a file or directory goes: beside it, or into the directory that -o
+ * names. NULL: what is restored is not named .lmc. To be freed. */
+char *name_output(const char *from, int is_restoring, const struct common *o);
 
 /* Whether an entry of a directory is an input with -r: when compressing, what is not compressed
  * yet, else the others. */

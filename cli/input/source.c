@@ -14,6 +14,7 @@
 #include "../format/view.h"
 #include "opened.h"
 #include "common.h"
+#include "lost.h"
 #include "metadata_beside.h"
 #include "side_file.h"
 #include "../sys/io.h"
@@ -138,7 +139,7 @@ static void look_through_view(struct source *s, const struct common *o)
     const char *name = base_name(s->name);
     struct view v;
     enum container_result result;
-    v.size = s->size;
+    v.size = v.weight = s->size;
     v.read = read_view_of_source;
     v.user = s;
     result = container_parse_view(c, &v, name,
@@ -148,6 +149,15 @@ static void look_through_view(struct source *s, const struct common *o)
         say(s->name, "is not read as a file of PyTorch: %s; stored as plain bytes", c->error);
     if (result == CONTAINER_OK && c->note[0] && o->verbosity >= 2) say(s->name, "%s", c->note);
     if (result != CONTAINER_OK) container_free(c);
+}
+
+/* What was named was meant to be more than that. */
+static int take_lfs_pointer(const struct source *s, const struct common *o)
+{
+    if (s->is_named)
+        return fail(CODE_ERROR, s->name, LFS_POINTER_SAYS ", or use --opaque to take it as it is");
+    if (o->verbosity > 0) say(s->name, LFS_POINTER_SAYS "; taken as it is");
+    return CODE_OK;
 }
 
 int identify_source(struct source *s, const struct common *o)
@@ -164,6 +174,7 @@ int identify_source(struct source *s, const struct common *o)
             make_raw_tensor(s, o->dtype);
             return CODE_OK;
         }
+        if (container_is_lfs_pointer(s->head, s->head_size)) return take_lfs_pointer(s, o);
         if (S_ISREG(s->st.st_mode) && container_wants_view(s->head, s->head_size, s->name)) {
             look_through_view(s, o);
             return CODE_OK;
@@ -200,9 +211,28 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 
 /* -- trees of sources -- */
 
-int list_sources(struct listing *l, const char *root, const struct common *o)
+void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root)
 {
-    int code = list_tree(l, root, o->links);
+    size_t n_found = n;
+    for (size_t i = from; i < l->n; i++) {
+        char *full;
+        int fd;
+        if (l->entries[i].is_directory || l->entries[i].link) continue;
+        full = join_path(root, l->entries[i].path);
+        fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
+        if (fd >= 0) close(fd);
+        else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
+        free(full);
+    }
+    if (n_found > MOST_NAMED)
+        say(root, "holds %llu more files that cannot be opened",
+            (unsigned long long)(n_found - MOST_NAMED));
+}
+
+int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
+{
+    int code = list_tree(l, root, o->links, most_files(o));
+    if (code != CODE_OK) say_unreadable(l, 0, 0, root);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
             l->others[i]);
@@ -214,11 +244,7 @@ int list_sources(struct listing *l, const char *root, const struct common *o)
     if (l->n_special && code == CODE_OK && o->verbosity > 0)
         say(root, "holds %llu link%s to devices, pipes or sockets, which are stored as links",
             (unsigned long long)l->n_special, l->n_special == 1 ? "" : "s");
-    if (l->n_followed && code == CODE_OK && o->verbosity > 1)
-        say(root,
-            "holds %llu link%s to files outside of it, which are stored as files; "
-            "--no-dereference stores links",
-            (unsigned long long)l->n_followed, l->n_followed == 1 ? "" : "s");
+    if (code == CODE_OK && o->verbosity > (is_removed ? 0 : 1)) say_followed_links(l, root);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))

@@ -59,8 +59,12 @@ int identify_source(struct source *s, const struct common *o);
 enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);
 
 /* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
- * named. */
-int list_sources(struct listing *l, const char *root, const struct common *o);
+ * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
+int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o);
+
+/* Names the files that cannot be opened, from that entry of the listing on; n: those that were
+ * named already. Whoever gives up for one of them tells of all. */
+void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
 
 /* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
  * there is nothing else. */

@@ -32,7 +32,13 @@ static int read_prediction(int fd, uint64_t at)
     return i + 2 < sizeof body ? body[i + 2] : -1;
 }
 
-/* To the index, counting blocks on the way; 0: there is none, or not all can be read. */
+/* Bytes that the block restores (spec 7). */
+static uint64_t size_of_block(const uint8_t *header)
+{
+    return get_le(header + 4, 4) << (header[1] & 3);
+}
+
+/* To the index, adding up blocks on the way; 0: there is none, or not all can be read. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
 {
     uint8_t header[HEADER_SIZE];
@@ -41,8 +47,9 @@ static uint64_t walk_to_index(int fd, struct base_use *use)
     memset(use, 0, sizeof *use);
     while (at <= INT64_MAX && read_at(fd, at, header, sizeof header) == 0) {
         if (header[0] == BLOCK_SYNC) {
-            use->n_blocks++;
-            use->n_predicted += header[2] == 1 && prediction == PREDICTION_BASE;
+            const uint64_t size = size_of_block(header);
+            use->size += size;
+            if (header[2] == 1 && prediction == PREDICTION_BASE) use->predicted_size += size;
             at += HEADER_SIZE + get_le(header + 8, 4);
             continue;
         }

@@ -11,9 +11,9 @@
 
 #include <stdint.h>
 
-/* What part of a snapshot is coded against its base, in blocks. */
+/* What part of a snapshot is coded against its base: of so many bytes in blocks. */
 struct base_use {
-    uint64_t n_blocks, n_predicted;
+    uint64_t size, predicted_size;
     int is_measured; /* for the caller */
 };
 

@@ -15,6 +15,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
@@ -54,7 +55,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);
         status = read_counted(a, member->number, at, window, size);
-        if (status != LMC_OK) return fail_archive(a, status);
+        if (status != LMC_OK) return fail_damage(a, status, member->number, at);
         crc = lmc_crc32c(crc, window, size);
         status = lmc_writer_write(writer, window, size);
         at += size;
@@ -185,7 +186,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     }
     progress_start(a->name, total);
     code = read_quantizers(&m);
-    if (code == CODE_OK && out->temporary && !coding->no_twins) code = find_twins(&m);
+    if (code == CODE_OK && out->is_file && !coding->no_twins) code = find_twins(&m);
     attach_quantizers(&m);
     if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, o);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);
@@ -195,7 +196,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     free(window);
     code = finish_snapshot(code, writer, out, &m, &use, o);
     if (is_useless)
-        *is_useless = code == CODE_OK && base && use.is_measured && use.n_predicted == 0;
+        *is_useless = code == CODE_OK && base && use.is_measured && use.predicted_size == 0;
     if (is_useless && *is_useless && out->held >= 0) close(take_held(out));
     else if (is_useless && *is_useless) discard_output(out);
     else if (code == CODE_OK) code = commit_output(out, attributes);

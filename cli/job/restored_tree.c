@@ -50,7 +50,9 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
                     t->target, is_dash(input) ? "FILE" : input);
     if (!force)
         return fail(CODE_ERROR, t->target,
-                    "exists already; use -f to replace it, or name another directory with -o");
+                    "exists already; use -f to replace it, or name another directory with -o; "
+                    "-o %.300s/ restores into it",
+                    t->target);
     if (!is_dash(input) && lies_within(input, t->target))
         return fail(
             CODE_ERROR, t->target,
@@ -66,9 +68,10 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
             CODE_ERROR, input,
             "holds a directory, which cannot go to standard output; name a directory with -o");
     code = check_target(t, input, force);
+    if (code == CODE_OK && t->o->verbosity > 0) say_left_behind(t->target);
     if (code == CODE_OK) code = create_temporary(t->target, NULL, &t->root);
     if (code != CODE_OK) return code;
-    error = open_made(&t->made, t->root, t->o->max_files ? t->o->max_files : DEFAULT_MAX_FILES,
+    error = open_made(&t->made, t->root, most_files(t->o),
                       t->o->max_depth ? (size_t)t->o->max_depth : DEFAULT_MAX_DEPTH);
     if (!error) return CODE_OK;
     remove_temporary();
@@ -170,13 +173,17 @@ static int finish_directories(struct restored_tree *t)
     return error;
 }
 
-/* mkdtemp made the root private. An empty root has got a mode of its own; for another one the
- * snapshot's file stands in, which had it from the root. 0 or errno. */
+/* mkdtemp made the root private, and setgid where that it is in is so. An empty root has got a mode
+ * of its own; for another one the snapshot's file stands in, which had it from the root. 0 or
+ * errno. */
 static int set_root_mode(const struct restored_tree *t, const struct stat *input)
 {
     mode_t mode = input ? input->st_mode & 0666 : 0666;
+    struct stat st;
     mode |= (mode & 0444) >> 2;
-    return t->is_empty || chmod(t->root, mask_mode(mode)) == 0 ? 0 : errno;
+    if (t->is_empty) return 0;
+    if (lstat(t->root, &st) != 0) return errno;
+    return chmod(t->root, mask_mode(mode) | (st.st_mode & S_ISGID)) == 0 ? 0 : errno;
 }
 
 /* With -f only a directory is replaced of which everything comes back: the rest would be lost.
@@ -186,7 +193,7 @@ static int check_replaced(struct restored_tree *t, int force)
     struct stat st, top;
     int code;
     if (!force || lstat(t->target, &top) != 0) return CODE_OK;
-    code = list_tree(&t->replaced, t->target, LINKS_KEEP);
+    code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
     if (code == CODE_OK && t->replaced.n_others)
         code = fail(CODE_ERROR, t->target,
                     "is not replaced: it holds '%.300s', which no snapshot can; move that away, or "

@@ -70,7 +70,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
 {
     struct restore *r = (struct restore *)user;
     int fd = r->out.fd, error;
-    if (!r->is_tree && !r->out.temporary)
+    if (!r->is_tree && !r->out.is_file)
         return read_second_look(&r->again, number, offset, dst, size);
     if (r->is_tree) {
         if (r->fd_again < 0 || r->again_number != number) {
@@ -201,10 +201,12 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         r->is_tree = *file->path != 0 || r->tree.is_empty;
         r->is_tar = r->is_tree && !r->tree.target;
         r->is_tree = r->is_tree && r->tree.target;
-        code = r->is_tree ? begin_tree(&r->tree, r->input, r->o->force)
-                          : open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
+        if (r->is_tree) code = begin_tree(&r->tree, r->input, r->o->force);
+        else code = check_output_name(r->o);
+        if (code == CODE_OK && !r->is_tree)
+            code = open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
-        r->out.outlet.sparse = r->started && r->out.temporary;
+        r->out.outlet.sparse = r->started && r->out.is_file;
     }
     if (code == CODE_OK && r->is_tar) code = begin_tar_file(r, file);
     if (code == CODE_OK && r->is_tree) {
@@ -281,7 +283,7 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
 /* As files are limited: a small hostile snapshot can ask for many links, deep down. */
 static int check_limits(const struct restore *r)
 {
-    const uint64_t most = r->o->max_files ? r->o->max_files : DEFAULT_MAX_FILES,
+    const uint64_t most = most_files(r->o),
                    deepest = r->o->max_depth ? r->o->max_depth : DEFAULT_MAX_DEPTH;
     if (r->links.n > most)
         return fail(CODE_ERROR, r->input, "holds %llu links; --max-files allows more than %llu",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../sys/attributes.h"
 #include "../sys/memory.h"
 
 #define RECORD ((size_t)512)
@@ -133,7 +134,8 @@ int tar_begin(struct output *out, const lmc_file *file)
     e.type = is_directory ? '5' : '0';
     e.path = path;
     e.size = is_directory ? 0 : file->size;
-    e.mode = file->has_mode ? file->mode & 0777 : is_directory ? 0755 : 0644;
+    e.mode = is_directory ? 0755 : 0644;
+    if (file->has_mode) e.mode = kept_mode(file->mode, is_directory);
     e.mtime = file->has_mtime ? file->mtime_s : 0;
     error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
     if (!error) error = write_record(out, &e);

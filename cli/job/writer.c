@@ -52,7 +52,7 @@ static int uses_base(const struct output *out)
 {
     struct base_use use;
     (void)measure_base_use(&use, out->held);
-    return use.n_predicted != 0;
+    return use.predicted_size != 0;
 }
 
 /* As lmc_sink asks; user: an output. Its outlet says why it has failed. */
@@ -140,7 +140,7 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
     }
     lmc_writer_free(writer);
     if (code != CODE_OK) discard_output(out);
-    else if (out->held >= 0 || out->temporary)
+    else if (out->held >= 0 || out->is_file)
         use->is_measured = measure_base_use(use, out->held >= 0 ? out->held : out->fd) == 0;
     return code;
 }

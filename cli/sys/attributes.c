@@ -7,13 +7,21 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/xattr.h>
+#endif
+
+mode_t kept_mode(mode_t mode, int is_directory)
+{
+    return mode & (is_directory ? 0777 | S_ISGID | S_ISVTX : 0777);
+}
 
 struct attributes attributes_of_stat(const struct stat *st)
 {
     struct attributes a;
     memset(&a, 0, sizeof a);
     a.has_mode = a.has_mtime = a.has_owner = 1;
-    a.mode = st->st_mode & 0777;
+    a.mode = kept_mode(st->st_mode, S_ISDIR(st->st_mode));
     a.mtime = st->st_mtim;
     a.owner = st->st_uid;
     a.group = st->st_gid;
@@ -25,7 +33,7 @@ struct attributes attributes_of_file(const lmc_file *file)
     struct attributes a;
     memset(&a, 0, sizeof a);
     a.has_mode = file->has_mode;
-    a.mode = (mode_t)file->mode & 0777;
+    a.mode = kept_mode((mode_t)file->mode, file->kind == LMC_FILE_DIRECTORY);
     a.has_mtime = file->has_mtime;
     a.mtime.tv_sec = (time_t)file->mtime_s;
     a.mtime.tv_nsec = (long)file->mtime_ns;
@@ -67,6 +75,32 @@ int set_attributes(int fd, const struct attributes *a)
     }
     return 0;
 }
+
+#if defined(__linux__)
+static int begins_with(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+unsigned find_attached(const char *path)
+{
+    char list[65536]; /* no list is longer */
+    const ssize_t size = llistxattr(path, list, sizeof list);
+    unsigned found = 0;
+    for (ssize_t at = 0; at < size; at += (ssize_t)strlen(list + at) + 1) {
+        if (begins_with(list + at, "system.posix_acl_")) found |= HAS_ACL;
+        if (begins_with(list + at, "user.") || begins_with(list + at, "security.capability"))
+            found |= HAS_ATTRIBUTES;
+    }
+    return found;
+}
+#else
+unsigned find_attached(const char *path)
+{
+    (void)path;
+    return 0;
+}
+#endif
 
 int same_file(const struct stat *a, const struct stat *b)
 {

@@ -19,11 +19,15 @@ struct attributes {
     gid_t group;
 };
 
+/* The bits of a mode that are kept: none by which a program runs as somebody else. setgid and
+ * sticky of a directory say of what group new files in it are, and who may remove them: nobody can
+ * do more by them. */
+mode_t kept_mode(mode_t mode, int is_directory);
+
 /* Mode, time and owner of a file that is there. */
 struct attributes attributes_of_stat(const struct stat *st);
 
-/* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as
- * somebody else. */
+/* What the snapshot says. */
 struct attributes attributes_of_file(const lmc_file *file);
 /* The same of a directory, which gets a mode in any case: without one, that of a new one. */
 struct attributes attributes_of_directory(const lmc_file *file);
@@ -36,6 +40,12 @@ mode_t mask_mode(mode_t mode);
 
 /* 0 or errno. The owner can be kept by root only, which is no error. */
 int set_attributes(int fd, const struct attributes *a);
+
+/* What a user or the system has attached to a file, and no snapshot keeps, as bits of: extended
+ * attributes (of which those do not count that file systems and security modules have of every
+ * file), access control lists. 0 also where it cannot be told. */
+enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
+unsigned find_attached(const char *path);
 
 /* Whether both are one file, be it by different names. */
 int same_file(const struct stat *a, const struct stat *b);

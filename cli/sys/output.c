@@ -84,7 +84,9 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
             out->fd = open(path, O_WRONLY | O_CLOEXEC);
             if (out->fd < 0) code = fail_errno(path, errno, "cannot write to it");
         } else {
-            code = create_temporary(out->path, &out->fd, &out->temporary);
+            out->is_file = 1;
+            if (open_unnamed(out->path, &out->fd) != 0)
+                code = create_temporary(out->path, &out->fd, &out->temporary);
         }
     }
     if (code == CODE_OK) {
@@ -108,7 +110,7 @@ int write_output(void *user, const void *data, size_t size)
 
 int hold_output(struct output *out)
 {
-    const int code = open_scratch(out->temporary ? out->path : P_tmpdir "/lmc", &out->held);
+    const int code = open_scratch(out->is_file ? out->path : P_tmpdir "/lmc", &out->held);
     if (code == CODE_OK) out->outlet.fd = out->held;
     return code;
 }
@@ -122,23 +124,29 @@ int take_held(struct output *out)
     return fd;
 }
 
+/* All of the file `from`, of that size, to an outlet; 0 or errno. */
+static int copy_to_outlet(int from, uint64_t size, struct outlet *to)
+{
+    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    int error = 0;
+    for (uint64_t at = 0; at < size && !error;) {
+        const size_t part = size - at < BUFFER_SIZE ? (size_t)(size - at) : BUFFER_SIZE;
+        error = read_at(from, at, buffer, part);
+        if (error < 0) error = EIO;
+        if (!error) error = outlet_write(to, buffer, part);
+        at += part;
+    }
+    free(buffer);
+    return error;
+}
+
 int release_output(struct output *out)
 {
-    unsigned char *buffer;
     const uint64_t size = out->outlet.size;
     int fd, error = out->outlet.error;
     if (out->held < 0 || error) return error;
     fd = take_held(out);
-    buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    for (uint64_t at = 0; at < size && !error;) {
-        const size_t part = size - at < BUFFER_SIZE ? (size_t)(size - at) : BUFFER_SIZE;
-        error = read_at(fd, at, buffer, part);
-        if (error < 0) error = EIO;
-        if (!error) error = outlet_write(&out->outlet, buffer, part);
-        at += part;
-    }
-    out->outlet.error = error;
-    free(buffer);
+    error = out->outlet.error = copy_to_outlet(fd, size, &out->outlet);
     close(fd);
     return error;
 }
@@ -153,9 +161,47 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* Brings the written file to its name, and that to the disk; 0 or errno: then a new name is gone
- * again. */
-static int publish_output(struct output *out)
+/* 0 or errno. What gets a temporary name on the way has it no longer than for a moment. */
+static int name_unnamed(struct output *out)
+{
+    char *name = temporary_name_beside(out->path);
+    int error;
+    lock_temporary();
+    error = link_unnamed(out->fd, out->path);
+    if (error == EEXIST && out->force) {
+        error = link_temporary(out->fd, name);
+        if (!error && rename(name, out->path) != 0) {
+            error = errno;
+            unlink(name);
+        }
+    }
+    unlock_temporary();
+    free(name);
+    return error;
+}
+
+/* Where what has no name cannot get one after all, a copy takes its place, as one that had a name
+ * from the beginning. 0 or errno. */
+static int copy_to_temporary(struct output *out, const struct attributes *attributes)
+{
+    struct outlet copy;
+    struct stat st;
+    int error, fd;
+    if (fstat(out->fd, &st) != 0) return errno;
+    if (create_temporary(out->path, &fd, &out->temporary) != CODE_OK) return EIO;
+    memset(&copy, 0, sizeof copy);
+    copy.fd = fd;
+    copy.sparse = 1;
+    error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &copy);
+    if (!error) error = outlet_finish(&copy);
+    if (!error) error = set_attributes(fd, attributes);
+    if (!error && fsync(fd) != 0) error = errno;
+    close(out->fd);
+    out->fd = fd;
+    return error;
+}
+
+static int rename_temporary(const struct output *out)
 {
     int error;
     lock_temporary();
@@ -163,6 +209,20 @@ static int publish_output(struct output *out)
     else error = move_without_overwriting(out->temporary, out->path);
     if (!error) register_temporary(NULL);
     unlock_temporary();
+    return error;
+}
+
+/* Brings the written file to its name, and that to the disk; 0 or errno: then a new name is gone
+ * again. */
+static int publish_output(struct output *out, const struct attributes *attributes)
+{
+    int error = 0, is_named = 0;
+    if (!out->temporary) {
+        error = name_unnamed(out);
+        is_named = !error;
+        if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
+    }
+    if (!error && !is_named) error = rename_temporary(out);
     if (error || out->is_synced_later) return error;
     error = sync_directory_of(out->path);
     if (error && !out->force) unlink(out->path);
@@ -173,14 +233,14 @@ int commit_output(struct output *out, const struct attributes *attributes)
 {
     int error = release_output(out), code;
     if (!error) error = outlet_finish(&out->outlet);
-    if (!error && out->temporary) {
+    if (!error && out->is_file) {
         error = set_attributes(out->fd, attributes);
         if (!error && !out->is_synced_later && fsync(out->fd) != 0) error = errno;
-        if (!error) error = publish_output(out);
+        if (!error) error = publish_output(out, attributes);
     }
     if (!error) {
         out->open = 0;
-        if (out->path && close(out->fd) != 0 && !out->temporary) /* of a file all is on the disk */
+        if (out->path && close(out->fd) != 0 && !out->is_file) /* of a file all is on the disk */
             error = errno;
         code = error ? fail_output(out, error) : CODE_OK;
         free(out->path);

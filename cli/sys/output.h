@@ -1,13 +1,16 @@
 /* output.h - an output that appears whole or not at all
  * SPDX-License-Identifier: MIT
  *
- * A regular file is written under a temporary name beside its own, and gets its name when all of it
- * is on the disk. Devices, pipes and standard output are written as they are. Life of an output:
+ * A regular file is written without a name, and gets its own when all of it is on the disk: then
+ * nothing is left behind, not even by kill -9. Where the system has no such files it is written
+ * under a temporary name beside its own. Devices, pipes and standard output are written as they
+ * are. Life of an output:
  *
  *   open_output -> write_output ... -> commit_output    the file is there, whole
  *                                   -> discard_output   nothing is left
  *
- * Both ends close it. As it is registered (temporary.h), there is one such output at a time.
+ * Both ends close it. As its temporary name is registered (temporary.h), there is one such output
+ * at a time.
  */
 #ifndef LMC_CLI_OUTPUT_H
 #define LMC_CLI_OUTPUT_H
@@ -25,7 +28,8 @@ struct attributes;
 
 struct output {
     char *path;            /* NULL: standard output */
-    const char *temporary; /* registered; NULL: written in place, as devices are */
+    int is_file;           /* that appears whole or not at all; else it is written in place */
+    const char *temporary; /* registered; NULL: it has no name until it appears */
     int fd;
     int held; /* a scratch file that takes what is written, until release_output(); -1: none */
     int force;

@@ -1,31 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 #include "temporary.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "attributes.h"
 #include "memory.h"
 #include "names.h"
 #include "progress.h"
 #include "removal.h"
 #include "report.h"
+#include "tree.h"
 
 /* The only one. */
 static struct {
     pthread_mutex_t lock;
-    char *path; /* NULL: none */
+    char *path;    /* NULL: none */
+    int locked_fd; /* of a directory; -1: none */
     const char *last_name, *last_text;
-} temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, NULL};
+} temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, -1, NULL, NULL};
 
 void register_temporary(char *path)
 {
     free(temporary.path);
     temporary.path = path;
+    if (temporary.locked_fd >= 0) close(temporary.locked_fd);
+    temporary.locked_fd = -1;
 }
 
 void lock_temporary(void) { pthread_mutex_lock(&temporary.lock); }
@@ -104,10 +115,11 @@ char *temporary_name_beside(const char *path)
     return name;
 }
 
+/* That mkstemp() puts in the place of the Xs. */
+static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
 int is_temporary_name(const char *path)
 {
-    static const char characters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     for (;; path++) {
         if (strncmp(path, ".lmc-", 5) == 0 && strcspn(path, "/") == 11 &&
             strspn(path + 5, characters) == 6)
@@ -117,13 +129,109 @@ int is_temporary_name(const char *path)
     }
 }
 
+static void name_descriptor(char name[40], int fd) { snprintf(name, 40, "/proc/self/fd/%d", fd); }
+
+/* It can get a name later if it has that one. */
+static int has_descriptor_name(int fd)
+{
+    struct stat st, by_name;
+    char name[40];
+    name_descriptor(name, fd);
+    return fstat(fd, &st) == 0 && stat(name, &by_name) == 0 && same_file(&st, &by_name);
+}
+
+int open_unnamed(const char *path, int *fd)
+{
+#ifdef O_TMPFILE
+    char *directory = directory_of(path);
+    int error = 0;
+    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (*fd < 0) error = errno;
+    free(directory);
+    if (!error && !has_descriptor_name(*fd)) {
+        close(*fd);
+        error = ENOSYS;
+    }
+    return error;
+#else
+    (void)path;
+    (void)fd;
+    return ENOSYS;
+#endif
+}
+
+int link_unnamed(int fd, const char *path)
+{
+    char name[40];
+    name_descriptor(name, fd);
+    return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
+int link_temporary(int fd, char *pattern)
+{
+    char *const end = pattern + strlen(pattern) - 6;
+    struct timespec now;
+    uint64_t state;
+    int error = EEXIST;
+    clock_gettime(CLOCK_REALTIME, &now);
+    state = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16;
+    for (unsigned n = 0; n < 100 && error == EEXIST; n++) {
+        for (unsigned i = 0; i < 6; i++) {
+            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            end[i] = characters[(state >> 33) % (sizeof characters - 1)];
+        }
+        error = link_unnamed(fd, pattern);
+    }
+    return error;
+}
+
+/* What exists under a temporary name is locked while its process lives. Where that is impossible,
+ * say_left_behind() may name what is not left. */
+static int lock_made(const char *made, int fd)
+{
+    int locked = fd;
+    if (fd < 0) locked = open(made, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (locked >= 0) (void)!flock(locked, LOCK_EX | LOCK_NB);
+    return fd < 0 ? locked : -1; /* a file is locked by its own descriptor */
+}
+
+static int is_left_behind(int directory, const char *name)
+{
+    struct stat st;
+    int fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC), result;
+    if (fd < 0) return 0;
+    result = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+             st.st_uid == geteuid() && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    close(fd);
+    return result;
+}
+
+void say_left_behind(const char *path)
+{
+    char *directory = directory_of(path);
+    DIR *d = opendir(directory);
+    struct dirent *entry;
+    int error = 0;
+    while (d && (entry = next_entry(d, &error)) != NULL)
+        if (is_temporary_name(entry->d_name) && is_left_behind(dirfd(d), entry->d_name)) {
+            char *name = join_path(directory, entry->d_name);
+            say(name, "looks like what a killed lmc has left; FILES in 'man lmc' tells when to "
+                      "remove it");
+            free(name);
+        }
+    if (d) closedir(d);
+    free(directory);
+}
+
 int create_temporary(const char *path, int *fd, const char **name)
 {
     char *made = temporary_name_beside(path);
     int error = 0;
     lock_temporary();
-    if (fd ? (*fd = mkstemp(made)) >= 0 : mkdtemp(made) != NULL) register_temporary(made);
-    else error = errno;
+    if (fd ? (*fd = mkstemp(made)) >= 0 : mkdtemp(made) != NULL) {
+        register_temporary(made);
+        temporary.locked_fd = lock_made(made, fd ? *fd : -1);
+    } else error = errno;
     unlock_temporary();
     if (error) {
         free(made);

@@ -45,9 +45,22 @@ char *temporary_name_beside(const char *path);
  * being written, or one that was when lmc was killed. */
 int is_temporary_name(const char *path);
 
+/* Creates a file without a name in the directory of path, which goes with its descriptor unless
+ * link_unnamed() gives it one. 0 or errno: the system, or this file system, has no such files. */
+int open_unnamed(const char *path, int *fd);
+
+/* Gives it a name that is not there yet, or one of the pattern that temporary_name_beside() makes,
+ * which becomes the name. 0 or errno. */
+int link_unnamed(int fd, const char *path);
+int link_temporary(int fd, char *pattern);
+
 /* Creates a temporary file beside path, open as *fd, or a directory if fd is NULL; *name is the
  * caller's. */
 int create_temporary(const char *path, int *fd, const char **name);
+
+/* Says which temporary files and directories are beside path that belong to no process any more:
+ * kill -9 has left them. They are not removed: to be sure that nobody wants them is the user's. */
+void say_left_behind(const char *path);
 
 /* A file without a name, in the directory that TMPDIR names, or in that of a file. It goes whatever
  * happens. Errors are reported. */

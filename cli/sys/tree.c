@@ -64,11 +64,15 @@ struct lister {
     const char *root;
     char *real_root; /* resolved; NULL: not needed yet */
     enum link_mode mode;
+    uint64_t most;            /* entries */
     const struct stat *above; /* directories that a followed link is in: no circles */
     size_t n_above;
 };
 
 static int list_directory(struct lister *t, const char *path);
+
+/* Whether there are more than are allowed, root not counted. */
+static int is_full(const struct lister *t) { return t->most && t->l->n > t->most + 1; }
 
 static int leads_outside(struct lister *t, const char *full)
 {
@@ -97,7 +101,9 @@ static int list_link(struct lister *t, const char *path, const char *full, const
         return fail_errno(full, errno, "is a link that leads nowhere");
     if (is_file && (t->mode == LINKS_FOLLOW || is_outside)) {
         t->l->n_followed += (size_t)is_outside;
-        add_entry(t->l, path, 0)->size = (uint64_t)st->st_size;
+        e = add_entry(t->l, path, 0);
+        e->size = (uint64_t)st->st_size;
+        e->is_followed = is_outside;
         return CODE_OK;
     }
     if (t->mode == LINKS_FOLLOW && S_ISDIR(st->st_mode)) return list_directory(t, path);
@@ -150,12 +156,15 @@ static int list_names(struct lister *t, const char *path, const char *full)
     struct dirent *entry;
     int code = CODE_OK, error = 0;
     memset(&names, 0, sizeof names);
-    if (!directory) return fail_errno(full, errno, "cannot read the directory");
+    if (!directory) {
+        if (t->l->n_unreadable++ >= MOST_NAMED) return CODE_ERROR;
+        return fail_errno(full, errno, "cannot read the directory");
+    }
     while ((entry = next_entry(directory, &error)) != NULL) add_entry(&names, entry->d_name, 0);
     if (error) code = fail_errno(full, error, "cannot read the directory");
     closedir(directory);
     add_entry(t->l, path, 1);
-    for (size_t i = 0; i < names.n; i++) {
+    for (size_t i = 0; i < names.n && !is_full(t); i++) {
         char *inner = join_path(path, names.entries[i].path);
         code = worse(code, list_entry(t, inner));
         free(inner);
@@ -196,7 +205,7 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
 
-int list_tree(struct listing *l, const char *root, enum link_mode mode)
+int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
 {
     struct lister t;
     int code;
@@ -205,8 +214,18 @@ int list_tree(struct listing *l, const char *root, enum link_mode mode)
     t.l = l;
     t.root = root;
     t.mode = mode;
+    t.most = most;
     code = list_directory(&t, "");
+    if (l->n_unreadable > MOST_NAMED)
+        say(root, "cannot read %llu more directories of it",
+            (unsigned long long)(l->n_unreadable - MOST_NAMED));
     free(t.real_root);
+    if (code == CODE_OK && is_full(&t))
+        code = fail(CODE_ERROR, root,
+                    "holds more than %llu files and directories%s; if all of them are to be taken, "
+                    "allow more with --max-files",
+                    (unsigned long long)most,
+                    mode == LINKS_FOLLOW ? ", with those that its links lead to" : "");
     if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
     return code;
 }

@@ -19,20 +19,25 @@ struct dirent *next_entry(DIR *directory, int *error);
 struct entry {
     char *path; /* below the root; "" is the root itself */
     int is_directory;
-    char *link;    /* where a symbolic link leads, as it says; NULL: it is none */
-    int is_file;   /* of a link: it leads to a regular file */
-    uint64_t size; /* of a file, or of what a link leads to */
+    char *link;      /* where a symbolic link leads, as it says; NULL: it is none */
+    int is_file;     /* of a link: it leads to a regular file */
+    int is_followed; /* a link to a file outside of the tree, which stands for that file */
+    uint64_t size;   /* of a file, or of what a link leads to */
 };
 
 struct listing {
     struct entry *entries;
     size_t n, room;
-    size_t n_followed; /* links to files outside of the tree */
+    size_t n_followed; /* entries that are so */
     size_t n_outside;  /* links to directories outside of it, which were not followed */
     size_t n_special;  /* links to devices, pipes and sockets that were not kept as links by wish */
-    char **others;     /* what is no file, directory or link: sockets, pipes, devices */
+    size_t n_unreadable; /* directories, of which the first MOST_NAMED were said */
+    char **others;       /* what is no file, directory or link: sockets, pipes, devices */
     size_t n_others;
 };
+
+/* So many things of one kind that are wrong with a tree are named; the others are counted. */
+#define MOST_NAMED ((size_t)20)
 
 /* What becomes of symbolic links. */
 enum link_mode {
@@ -46,8 +51,10 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 
 void free_listing(struct listing *l);
 
-/* Everything below root, and root itself as "", in the order of the bytes of the paths. */
-int list_tree(struct listing *l, const char *root, enum link_mode mode);
+/* Everything below root, and root itself as "", in the order of the bytes of the paths. most: how
+ * many files and directories it may be, as a few links to directories can be any number of them; 0:
+ * as many as there are, which is for links that are not followed. */
+int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);
 
 /* Lets the owner into all directories that were listed at root. 0 or errno; allocates only what it
  * can do without: see remove_listed(). */

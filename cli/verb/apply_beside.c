@@ -32,7 +32,7 @@ int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
     o.force = 1;
     o.bases = &a->bases;
     init_restore(&r, d->path, a->path, &o);
-    code = a->is_tree ? list_sources(&r.tree.replaced, a->path, &o) : CODE_OK;
+    code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
         progress_start(s.name, s.size);

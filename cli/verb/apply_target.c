@@ -98,7 +98,7 @@ static int check_layout(const struct apply *a, const struct archive *delta, cons
     size_t n = 0, n_files = snapshot_info(delta->reader).n_files;
     int code = CODE_OK;
     memset(&l, 0, sizeof l);
-    if (a->is_tree) code = list_sources(&l, a->path, a->o);
+    if (a->is_tree) code = list_sources(&l, a->path, 0, a->o);
     else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
     *is_wrong = 0;
     for (size_t i = 0; i < l.n && code == CODE_OK && !*is_wrong; i++) {
@@ -149,7 +149,7 @@ static int set_delta_attributes(const char *root, const char *full, const lmc_fi
     error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
     if (!file->has_mode && !error) {
         attributes.has_mode = 1;
-        attributes.mode = st.st_mode & 0777;
+        attributes.mode = kept_mode(st.st_mode, S_ISDIR(st.st_mode));
     }
     if (!error) error = set_attributes(fd, &attributes);
     if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;

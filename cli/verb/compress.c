@@ -13,11 +13,14 @@
 #include "../choose/record.h"
 #include "../choose/small_files.h"
 #include "../choose/twins.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/compare.h"
 #include "../input/opened.h"
 #include "../input/common.h"
+#include "../input/lost.h"
+#include "../input/operands.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
 #include "../input/source_links.h"
@@ -117,6 +120,7 @@ static int remove_file_source(const char *path, const char *snapshot,
     size_t n_files;
     int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
+    if (code == CODE_OK) say_lost(NULL, path, snapshot, &o->common);
     if (code == CODE_OK && unlink(path) != 0) code = fail_errno(path, errno, "cannot remove it");
     return code;
 }
@@ -142,6 +146,7 @@ static int remove_directory_source(const char *root, const char *snapshot, const
     if (code == CODE_OK && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
+    if (code == CODE_OK) say_lost(l, root, snapshot, &o->common);
     return code == CODE_OK ? remove_listing(l, root) : code;
 }
 
@@ -156,7 +161,7 @@ struct written {
 
 static int is_useless(const struct base_use *use, const struct compress_options *o)
 {
-    return o->common.bases->n && use->is_measured && use->n_predicted == 0;
+    return o->common.bases->n && use->is_measured && use->predicted_size == 0;
 }
 
 /* The sizes, and what the base was good for. */
@@ -165,10 +170,9 @@ static void say_written(const struct written *w, const char *name, const struct 
     const struct bases *bases = o->common.bases;
     say_unused_bases(1, &o->common);
     if (w->is_useless) return; /* it is written once more */
-    if (bases->n && w->use.is_measured && w->use.n_predicted && o->common.verbosity >= 2)
-        say(name, "%llu of %llu blocks are coded against %.300s",
-            (unsigned long long)w->use.n_predicted, (unsigned long long)w->use.n_blocks,
-            bases->list[0].name);
+    if (bases->n && w->use.is_measured && w->use.predicted_size && o->common.verbosity >= 2)
+        say(name, "%.2f %% of the bytes are coded against %.300s",
+            percent(w->use.predicted_size, w->use.size), bases->list[0].name);
     say_sizes(&o->common, name, w->from, w->to, w->from, w->start);
 }
 
@@ -176,7 +180,7 @@ static void say_written(const struct written *w, const char *name, const struct 
  * be discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
 static int must_hold(const struct output *out, int can_read_twice, const struct base *base)
 {
-    return base && (!out->temporary || !can_read_twice);
+    return base && (!out->is_file || !can_read_twice);
 }
 
 /* What came from a pipe cannot be compressed once more; but the snapshot can be coded again. */
@@ -239,17 +243,10 @@ static int conclude_useless_base(int code, int is_unsized, const char *snapshot,
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
 static char *name_snapshot(const char *path, const struct compress_options *o)
 {
-    char *name;
-    size_t size = strlen(path);
-    if (o->common.output)
-        return is_dash(o->common.output) ? NULL
-                                         : copy_string(o->common.output, strlen(o->common.output));
-    if (o->common.to_stdout || is_dash(path)) return NULL;
-    while (size > 1 && path[size - 1] == '/') size--;
-    name = (char *)resize(NULL, size + sizeof SUFFIX, 1);
-    memcpy(name, path, size);
-    memcpy(name + size, SUFFIX, sizeof SUFFIX);
-    return name;
+    const char *output = o->common.output;
+    if (output && (is_dash(path) || !goes_into_directory(&o->common)))
+        return is_dash(output) ? NULL : copy_string(output, strlen(output));
+    return o->common.to_stdout || is_dash(path) ? NULL : name_output(path, 0, &o->common);
 }
 
 /* Chooses what is quantised, and finds what repeats. can_refer: the output is a file;
@@ -287,7 +284,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
-    code = look_at_members(&m, out.temporary != NULL, can_read_twice, o);
+    code = look_at_members(&m, out.is_file, can_read_twice, o);
     if (code == CODE_OK && must_hold(&out, can_read_twice, base)) code = hold_output(&out);
     progress_start(s->name, s->size);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, &o->common);
@@ -328,6 +325,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
             CODE_ERROR, path,
             "is the side file of an lmc apply that is at work or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
+    if (check_output_name(&o->common) != CODE_OK) return CODE_ERROR;
     snapshot = name_snapshot(path, o);
     code = open_source(&s, path);
     s.is_named = is_named;
@@ -371,11 +369,13 @@ static int add_directory(const struct member *member, lmc_writer *writer, const 
 /* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not
  * be among the sources. */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
-                         const struct compress_options *o, const struct stat *existing)
+                         const struct compress_options *o, const struct stat *existing,
+                         int *is_opened)
 {
     char *full = join_path(root, e->path);
     struct source s;
     int code = open_source(&s, full);
+    *is_opened = code == CODE_OK;
     if (code == CODE_OK && S_ISDIR(s.st.st_mode) != e->is_directory) code = fail_changed(full);
     if (code == CODE_OK && !e->is_directory && !S_ISREG(s.st.st_mode))
         code = fail(CODE_ERROR, full,
@@ -423,7 +423,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
     code = open_output(&out, snapshot, NULL, o->common.force);
     if (code != CODE_OK) return code;
-    code = look_at_members(m, out.temporary != NULL, 1, o);
+    code = look_at_members(m, out.is_file, 1, o);
     if (code == CODE_OK && must_hold(&out, 1, base)) code = hold_output(&out);
     for (size_t i = 0; i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode)) total += (uint64_t)m->list[i].st.st_size;
@@ -449,13 +449,16 @@ static int write_listing(const struct listing *l, const char *root, const char *
 {
     struct members m;
     struct stat existing;
-    int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0;
+    int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0, is_opened = 1;
     memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         if (is_stored(&l->entries[i], l))
-            code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
+            code =
+                look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL, &is_opened);
+        if (!is_opened) say_unreadable(l, i + 1, 1, root);
+    }
     collect_links(&m.links, l, root);
     if (code == CODE_OK) code = write_tree(&m, root, snapshot, w, o);
     free_members(&m);
@@ -492,15 +495,16 @@ int compress_directory(const char *path, const struct compress_options *o)
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "
                     "name; name that directory");
-    } else if (snapshot && !o->common.output &&
+    } else if (snapshot && (!o->common.output || goes_into_directory(&o->common)) &&
                (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path,
                     "has no name to derive that of the output from; name it with -o");
     } else {
         code = check_finished(root, CODE_ERROR);
+        if (code == CODE_OK) code = check_output_name(&o->common);
         if (code == CODE_OK)
             code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
-        if (code == CODE_OK) code = list_sources(&l, root, &o->common);
+        if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, &o->common);
     }
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",

@@ -47,7 +47,7 @@ static int recode_onto(struct archive *a, const struct base *base, const char *o
     struct output out;
     int is_useless = 0, code = open_output(&out, output, &a->st, o->common.force);
     if (code != CODE_OK) return code;
-    if (base && !out.temporary) code = hold_output(&out);
+    if (base && !out.is_file) code = hold_output(&out);
     if (code == CODE_OK)
         code =
             recode_archive(a, base, &out, &attributes, NULL, &o->coding, &o->common, &is_useless);

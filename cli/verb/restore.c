@@ -11,6 +11,7 @@
 
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/operands.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
 #include "../sys/io.h"
@@ -56,17 +57,14 @@ static int remove_snapshot(const struct restore *r)
     return code;
 }
 
-/* Where path is restored to; NULL: to standard output. *code: what was reported. */
-static char *name_target(const char *path, const struct common *o, int *code)
+/* Where path is restored to; NULL: to standard output. is_part: a part of it, to below what -o
+ * names. *code: what was reported. */
+static char *name_target(const char *path, int is_part, const struct common *o, int *code)
 {
-    const char *name = o->output ? o->output : path;
-    size_t size = strlen(name);
     *code = CODE_OK;
     if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
-    if (o->output) {
-        while (size > 1 && name[size - 1] == '/') size--;
-        return copy_string(name, size);
-    }
+    if (o->output && (is_part || is_dash(path) || !goes_into_directory(o)))
+        return copy_without_slashes(o->output);
     if (!has_suffix(path) && !is_named_snapshot(path)) { /* whatever else is wrong with its name */
         *code = fail(CODE_CORRUPT, path, "%s", lmc_status_text(LMC_ERR_NOT_LMC));
         return NULL;
@@ -75,7 +73,7 @@ static char *name_target(const char *path, const struct common *o, int *code)
         *code = fail(CODE_ERROR, path, "is not named " SUFFIX "; name the output with -o");
         return NULL;
     }
-    return copy_string(path, size - strlen(SUFFIX));
+    return name_output(path, 1, o);
 }
 
 int restore_file(const char *path, const struct restore_options *options)
@@ -88,7 +86,7 @@ int restore_file(const char *path, const struct restore_options *options)
     char *target = NULL;
     double start = now();
     int code = open_snapshot_source(&s, path, o);
-    if (code == CODE_OK) target = name_target(path, o, &code);
+    if (code == CODE_OK) target = name_target(path, 0, o, &code);
     init_restore(&r, path, target, o);
     r.keeps_records = options->remove_source;
     if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
@@ -118,7 +116,7 @@ int restore_parts(const char *path, char *const *patterns, size_t n,
                   const struct restore_options *options)
 {
     int code;
-    char *target = name_target(path, &options->common, &code);
+    char *target = name_target(path, 1, &options->common, &code);
     if (code == CODE_OK) code = extract_files(path, target, patterns, n, &options->common);
     free(target);
     return code;

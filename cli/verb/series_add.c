@@ -12,6 +12,7 @@
 #include "../input/base.h"
 #include "../input/compare.h"
 #include "../input/common.h"
+#include "../input/lost.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -89,7 +90,8 @@ static int check_newcomer(const char *directory, const char *path, const struct 
 }
 
 /* To be closed in any case. */
-static int open_newcomer(struct newcomer *c, const char *path, const struct common *o)
+static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
+                         const struct common *o)
 {
     struct stat st;
     int code = CODE_OK;
@@ -98,22 +100,24 @@ static int open_newcomer(struct newcomer *c, const char *path, const struct comm
     c->look = look_at(c->path);
     if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot access it");
     c->is_tree = S_ISDIR(st.st_mode);
-    if (c->is_tree) code = list_sources(&c->l, c->path, o);
+    if (c->is_tree) code = list_sources(&c->l, c->path, is_removed, o);
     return code;
 }
 
-/* When what is on the disk was compared with it. */
-static int remove_newcomer(const struct newcomer *c, const char *name)
+/* When what is on the disk, in that file, was compared with it. */
+static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
+                           const struct common *o)
 {
     struct look again = look_at(c->path);
     if (!again.is_whole || again.digest != c->look.digest)
         return fail(CODE_ERROR, c->path,
                     "was changed meanwhile, and is not removed; its snapshot, as it was before, is "
                     "kept as %s",
-                    name);
+                    e->name);
     if (c->l.n_others)
         return fail(CODE_ERROR, c->path,
                     "holds '%.300s', which a snapshot cannot, and is not removed", c->l.others[0]);
+    say_lost(c->is_tree ? &c->l : NULL, c->path, e->path, o);
     if (c->is_tree) return remove_listing(&c->l, c->path);
     return unlink(c->path) == 0 ? CODE_OK : fail_errno(c->path, errno, "cannot remove it");
 }
@@ -154,6 +158,28 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
     return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
 }
 
+/* Whether the names have the same text before their first digits that differ: names of one row. */
+static int are_alike(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] && a[i] == b[i]) i++;
+    while (i > 0 && is_digit(a[i - 1])) i--;
+    return is_digit(a[i]) && is_digit(b[i]);
+}
+
+/* Snapshots that come in another order than they were made in differ by more than they need to. */
+static void say_backwards(const struct series *s, const struct snapshot *e,
+                          const struct snapshot *base)
+{
+    uint64_t number, latest;
+    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) &&
+        find_number(e->name, &number) && find_number(base->name, &latest) && number < latest)
+        say(e->path,
+            "is coded against %.250s, which has a higher number; deltas are smaller if "
+            "snapshots are added in the order of their numbers",
+            base->name);
+}
+
 /* Makes the file; *is_made: it is there, and is ours. */
 static int make_snapshot(const struct series *s, const struct newcomer *c, struct snapshot *e,
                          int verifies, int *is_made)
@@ -181,6 +207,7 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
         code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.common);
     if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.common);
     free_bases(&chain.bases);
+    if (code == CODE_OK) say_backwards(s, e, base);
     if (code == CODE_OK && s->o->common.verbosity >= 2)
         say(e->path, base ? "a delta of %s" : "an anchor", base ? base->name : "");
     return code;
@@ -213,7 +240,7 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     e->state = STATE_KEPT;
     code = save_manifest(
         s); /* after an error nobody knows whether it is confirmed: both file and source stay */
-    return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e->name) : code;
+    return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, &s->o->common) : code;
 }
 
 /* A source of which the series has a snapshot already. What is left of it after a kill goes if it
@@ -238,7 +265,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     add_links(&chain, s, e, 0);
     code = verify_newcomer(c, e->path, 1, 0, &chain.common);
     free_bases(&chain.bases);
-    return code == CODE_OK ? remove_newcomer(c, e->name) : code;
+    return code == CODE_OK ? remove_newcomer(c, e, &s->o->common) : code;
 }
 
 /* Another lmc that watches has done it while this one waited. */
@@ -272,7 +299,7 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     if (code == CODE_OK) drop_gone(&s, name);
     e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
-    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, &o->common);
+    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, &o->common);
     if (code == CODE_OK && o->every) s.every = o->every;
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)

@@ -78,22 +78,45 @@ static json_t *make_json_entry(const struct series *s, const struct snapshot *e,
 
 static void print_series_as_json(const struct series *s, const long *counts)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *list = (json_t *)check_memory(json_array());
-    for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE)
-            json_array_append_new(list, make_json_entry(s, &s->list[i], counts[i]));
+    json_t *object = (json_t *)check_memory(json_object());
+    struct json_writer w;
+    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    begin_json(&w, NULL, '{');
     set_json_text(object, "series", s->directory);
     set_json_number(object, "every", s->every);
-    set_json(object, "snapshots", list);
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    put_json_members(&w, object);
+    begin_json(&w, "snapshots", '[');
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state != STATE_GONE)
+            put_json(&w, NULL, make_json_entry(s, &s->list[i], counts[i]));
+    end_json(&w, ']');
+    end_json(&w, '}');
+    (void)finish_json(&w);
     putchar('\n');
-    json_decref(object);
+}
+
+/* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". */
+static void count_others(char *text, size_t cap, const struct series *s)
+{
+    static const char *const words[] = {"adding", "forgotten", "missing", "damaged"};
+    size_t used = 0;
+    *text = 0;
+    for (size_t k = 0; k < sizeof words / sizeof *words && used < cap; k++) {
+        uint64_t n = 0;
+        for (size_t i = 0; i < s->n; i++)
+            n += s->list[i].state != STATE_GONE &&
+                 strcmp(condition_of_entry(&s->list[i]), words[k]) == 0;
+        if (n)
+            used += (size_t)snprintf(text + used, cap - used, "%s%llu %s", used ? ", " : " (",
+                                     (unsigned long long)n, words[k]);
+    }
+    if (used && used < cap) snprintf(text + used, cap - used, ")");
 }
 
 static void print_series(const struct series *s, const long *counts)
 {
     uint64_t size = 0, packed = 0, n = 0;
+    char others[200];
     int width = 4;
     for (size_t i = 0; i < s->n; i++) {
         int length = (int)strlen(s->list[i].name);
@@ -106,8 +129,9 @@ static void print_series(const struct series *s, const long *counts)
     printf("%-*s  kind       depth      size    packed  added (UTC)       base\n", width, "name");
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
-    printf("%llu snapshot%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
-           (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)size,
+    count_others(others, sizeof others, s);
+    printf("%llu snapshot%s%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
+           (unsigned long long)n, n == 1 ? "" : "s", others, (unsigned long long)size,
            (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
 }
 

@@ -171,6 +171,7 @@ void look_at_file(struct snapshot *e)
 
 static int fail_manifest(const struct series *s, const char *what)
 {
+    if (s->is_replaced) return CODE_CORRUPT;
     return fail(CODE_CORRUPT, s->manifest_path,
                 "is damaged: %s; nothing was changed; 'lmc series DIR rebuild' makes it anew from "
                 "the snapshots",

@@ -46,8 +46,9 @@ struct series {
     const char *directory;
     char *manifest_path;
     const struct series_options *o;
-    int lock_fd;    /* -1: none; a file system for reading only */
-    uint64_t every; /* the longest chain has so many files */
+    int lock_fd;     /* -1: none; a file system for reading only */
+    int is_replaced; /* by a new list: then it may be damaged, which is not told */
+    uint64_t every;  /* the longest chain has so many files */
     struct snapshot *list;
     size_t n, room;
     size_t *by_identity, *by_name; /* see index_series(); NULL: not sorted */

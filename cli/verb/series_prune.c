@@ -56,6 +56,8 @@ static int mark_names(const struct series *s, char **args, int n, enum snapshot_
         struct snapshot *e;
         code = choose_entry(s, args[i], from, &e);
         if (code == CODE_OK) marks[e - s->list] = e->state == from;
+        if (code == CODE_OK && e->state != from && s->o->common.verbosity > 0)
+            say(s->directory, "%.300s is %s already", e->name, state_names[e->state]);
     }
     return code;
 }

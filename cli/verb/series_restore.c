@@ -51,19 +51,58 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
     return code;
 }
 
+static int is_suffix_of(const char *suffix, const char *name)
+{
+    const size_t size = strlen(name), length = strlen(suffix);
+    return size > length && strcmp(name + size - length, suffix) == 0;
+}
+
+/* The suffix by which programs know what the source was; "" if it has none, or the name has it. */
+static const char *missing_suffix(const struct snapshot *e)
+{
+    static const char *const suffixes[] = {".safetensors", ".gguf", ".npy", ".pt",
+                                           ".pth",         ".bin",  ".ckpt"};
+    for (unsigned i = 0; e->source && i < sizeof suffixes / sizeof *suffixes; i++)
+        if (is_suffix_of(suffixes[i], e->source) && !is_suffix_of(suffixes[i], e->name))
+            return suffixes[i];
+    return "";
+}
+
+/* Where it goes: what was asked for, with that suffix. To be freed. */
+static char *name_restored(const struct snapshot *e, const struct common *o)
+{
+    const char *suffix = missing_suffix(e);
+    const size_t size = strlen(e->name), more = strlen(suffix);
+    char *name, *directory, *path;
+    if (o->output && !goes_into_directory(o)) return copy_string(o->output, strlen(o->output));
+    name = (char *)resize(NULL, size + more + 1, 1);
+    memcpy(name, e->name, size);
+    memcpy(name + size, suffix, more + 1);
+    if (!o->output) return name;
+    directory = copy_without_slashes(o->output);
+    path = join_path(directory, name);
+    free(directory);
+    free(name);
+    return path;
+}
+
 int series_restore(const char *directory, const char *name, const struct series_options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
+    char *target = NULL;
     int code = open_for_reading(&s, &c, &e, directory, name, o);
-    if (code == CODE_OK && !o->common.output && !o->common.to_stdout)
-        c.common.output = e->source ? e->source : e->name;
+    if (code == CODE_OK && !o->common.to_stdout)
+        c.common.output = target = name_restored(e, &o->common);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
     if (code == CODE_OK) {
         const struct restore_options to_restore = {c.common, 0};
         code = restore_file(e->path, &to_restore);
+        if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
+            say(directory, "%.300s is restored to %.400s", e->name, target);
     }
+    free(target);
     free_bases(&c.bases);
     close_series(&s);
     return code;

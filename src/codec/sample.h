@@ -24,7 +24,8 @@ typedef struct lmc__block {
     unsigned width;
     int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
     enum lmc_level level;
-    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
+    uint64_t *crc64; /* gets the CRC-64 of the elements, if they are coded in planes; or NULL */
+    int may_group;   /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter

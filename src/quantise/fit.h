@@ -65,8 +65,9 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+    status =
+        lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL, f->options->dtype,
+                          0, LMC_LEVEL_DEFAULT, position, ws, ws_size, NULL, NULL);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;

@@ -92,6 +92,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dtype = options->dtype;
         job->level = options->level;
         job->is_ungrouped = 0;
+        job->crc64 = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->position.run = options->run;
@@ -171,6 +172,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
     block.may_group = 1;
+    block.crc64 = NULL;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 

@@ -36,6 +36,10 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant;
     uint64_t first_element;
+    /* Encoding: where the CRC-64 of what was encoded goes, if it is taken on the way; or NULL.
+     * has_crc64: it was. */
+    uint64_t *crc64;
+    int has_crc64;
     /* Encoding: its header says Grouping 0, for the file may have no other. */
     int is_ungrouped;
 
@@ -110,9 +114,10 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                             job->quant, &source, job->level, job->position, ws,
                                             wave->workspace_size, &content);
     } else
-        job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                        job->src_size, job->base, job->dtype, !job->is_ungrouped,
-                                        job->level, job->position, ws, wave->workspace_size);
+        job->status =
+            lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
+                              job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
+                              job->position, ws, wave->workspace_size, job->crc64, &job->has_crc64);
     return content;
 }
 #endif
