@@ -23,6 +23,8 @@
 #                          get most of the time
 #   make test-mutants      how many of some hundred bugs, put into lmc.h one at a time, the tests
 #                          catch
+#   make budget            lines, code, words and bytes of compressed cases, against limits and what
+#                          was recorded; make budget-record records them
 #   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
 #                          build/quick/
 #   make install           the command, its other names unlmc and lmccat, the manual page,
@@ -30,6 +32,7 @@
 #                          lmc.pc (LIBDIR) below PREFIX
 #   make uninstall         removes these
 #   make clean
+# V=1 shows each command whole.
 
 CC ?= cc
 CFLAGS ?= -O2
@@ -39,28 +42,42 @@ WARNINGS = -Wall -Wextra -Wpedantic
 
 all: build/lmc
 
-# lmc.h is committed, and after a checkout it may well look older than src/: so the script changes
-# nothing in a file that is right, and who has no Python goes on with the file that is there.
-lmc.h: $(wildcard tools/amalgamate.py src/lmc.h.in src/*.h src/*/*.h src/*/*.inl)
-	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
-	then echo tools/amalgamate.py; python3 tools/amalgamate.py; \
-	else echo "warning: src/ looks newer than lmc.h, which stays as it is without Python 3.9"; fi
+# What is made is told by one short line; V=1 shows the commands, -s nothing.
+say = $(if $(V),,@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,echo "$1"; ))
 
-# The command: an object for each file of cli/, and lmc.o, which implements lmc.h and takes nearly
-# all of the time. Each object is made anew when its file, what that includes, or the flags change.
+# lmc.h is committed, and after a checkout it may well look older than src/: so the script changes
+# nothing in a file that is right. Who has no Python goes on with the file that is there, and is
+# warned if src/ has lines that it has not.
+LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h src/*/*.inl))
+lmc.h: tools/amalgamate.py $(LMC_SOURCES)
+	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
+	then python3 tools/amalgamate.py; \
+	elif cat $(LMC_SOURCES) | grep -vE '^#(include "|pragma once)|^@' | grep -Fxvqf lmc.h; \
+	then echo "warning: lmc.h is not made of the src/ that is here; that takes Python 3.9"; \
+	else touch lmc.h; fi
+
+# The command: an object for each file of cli/ and formats/, and lmc.o, which implements lmc.h and
+# takes nearly all of the time. Each object is made anew when its file, what that includes, or the
+# flags change.
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
-OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES))
+FORMATS = $(wildcard formats/*.c)
+OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
+    $(FORMATS:%.c=build/obj/%.o)
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
 
 build/lmc: $(OBJECTS)
-	$(CC) $(CFLAGS) $(OBJECTS) -o $@ $(LDFLAGS) -ljansson -pthread
+	$(call say,LD $@)$(CC) $(CFLAGS) $(OBJECTS) -o $@ $(LDFLAGS) -ljansson -pthread
 
 build/obj/lmc.o: cli/lmc_impl.c lmc.h build/obj/flags
-	$(COMPILE) -c $< -o $@
+	$(call say,CC $<)$(COMPILE) -c $< -o $@
 
 build/obj/%.o: cli/%.c build/obj/flags | build/obj/jansson
 	@mkdir -p $(@D)
-	$(COMPILE) -MMD -MP -c $< -o $@
+	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
+
+build/obj/formats/%.o: formats/%.c build/obj/flags
+	@mkdir -p $(@D)
+	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
 
 -include $(wildcard build/obj/*.d build/obj/*/*.d)
 
@@ -77,73 +94,76 @@ build/obj/jansson:
 
 build/liblmc.so: examples/liblmc.c lmc.h
 	@mkdir -p build
-	$(COMPILE) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
+	$(call say,CC $@)$(COMPILE) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
 
 # lmc.h as a static library, with all that POSIX adds: what CMake's lmc::compiled is.
 LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
 build/liblmc.a: lmc.h
 	@mkdir -p build/library
-	printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' >build/library/lmc.c
-	$(COMPILE) -fPIC $(LIBRARY_FLAGS) -D_POSIX_C_SOURCE=200809L -I. -c build/library/lmc.c \
-	    -o build/library/lmc.o
-	rm -f $@
-	$(AR) rcs $@ build/library/lmc.o
+	@printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' >build/library/lmc.c
+	$(call say,CC build/library/lmc.c)$(COMPILE) -fPIC $(LIBRARY_FLAGS) \
+	    -D_POSIX_C_SOURCE=200809L -I. -c build/library/lmc.c -o build/library/lmc.o
+	@rm -f $@
+	$(call say,AR $@)$(AR) rcs $@ build/library/lmc.o
 
 # The Python package without an installation: PYTHONPATH=build/python python3 ...
 build/python: build/python/lmc_codec/_lmc.abi3.so
-	cp python/lmc_codec/*.py* build/python/lmc_codec/
-build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch]) build/liblmc.a
+	@cp python/lmc_codec/*.py* build/python/lmc_codec/
+build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/liblmc.a
 	@mkdir -p $(@D)
-	$(CC) -O2 -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) -D_POSIX_C_SOURCE=200809L \
-	    -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
+	$(call say,CC $@)$(CC) -O2 -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
+	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
-	    python/src/*.c build/liblmc.a -o $@ -pthread
+	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ -pthread
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
 build/dev/lmc-dev.a: $(DEV_KERNELS) build/dev/rest.o
-	rm -f $@
-	$(AR) rcs $@ $^
+	@rm -f $@
+	$(call say,AR $@)$(AR) rcs $@ $^
 $(DEV_KERNELS): build/dev/%.o: src/objects/%.c \
     $(wildcard src/api.h src/objects/*.h src/base/* src/kernels/*)
 build/dev/rest.o: src/objects/rest.c $(wildcard src/*.h src/*.in src/*/*.h src/*/*.inl)
 $(DEV_KERNELS) build/dev/rest.o:
 	@mkdir -p build/dev
-	$(COMPILE) -Isrc -c $< -o $@
+	$(call say,CC $<)$(COMPILE) -Isrc -c $< -o $@
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
 build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
+	$(call say,CC $@)$(COMPILE) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
+
+# Programs that include parts of others
+MEASURED = $(call say,CC $@)$(COMPILE) -Wno-unused-function -Wno-unused-variable
 
 build/levels: bench/levels.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/levels.c -o $@ $(LDFLAGS) -lm
+	$(MEASURED) bench/levels.c -o $@ $(LDFLAGS) -lm
 
 build/speed: bench/speed.c bench/peers.c bench/measure.h bench/data.h bench/front.h \
     tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) -DBENCH_LEVELS -Wno-unused-function -Wno-unused-variable bench/speed.c -o $@ \
+	$(MEASURED) -DBENCH_LEVELS bench/speed.c -o $@ \
 	    $(LDFLAGS) -l:libzstd.a -llz4 -lm
 
 build/steps: bench/steps.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/steps.c -o $@ $(LDFLAGS) -lm
+	$(MEASURED) bench/steps.c -o $@ $(LDFLAGS) -lm
 
 build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/quantise.c -o $@ $(LDFLAGS) -lm
+	$(MEASURED) bench/quantise.c -o $@ $(LDFLAGS) -lm
 
 build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
+	$(call say,CC $@)$(COMPILE) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
 
 # Other codecs for bench/peers.py; huff0 lies hidden in the static libzstd, whose code may be linked
 # into a shared object only if bound there.
 build/peers.so: bench/peers.c bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(COMPILE) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic \
+	$(call say,CC $@)$(COMPILE) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic \
 	    -l:libzstd.a -llz4 -lm
 
 # Steps that install come first, so these targets build in a make of their own.
@@ -209,6 +229,12 @@ bench:
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run
 
+budget: build/lmc
+	tools/budget
+
+budget-record: build/lmc
+	tools/budget --record
+
 LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
@@ -249,4 +275,4 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
-    fuzz fuzz-all test-mutants bench install uninstall clean FORCE
+    fuzz fuzz-all test-mutants bench budget budget-record install uninstall clean FORCE

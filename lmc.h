@@ -29,6 +29,9 @@
  *            on LMC_OK, unless said otherwise. After an error the contents of destination buffers
  *            are undefined.
  *   Bounds   Exactly [ptr, ptr + size) is read or written. Callers need neither pad nor align.
+ *   Changes  What is encoded may be written to meanwhile, by a training loop, say: LMC_OK means
+ *            that it decodes, to old and new bytes; else LMC_ERR_CHANGED. Predictions and bases
+ *            must stay as they are.
  *   Memory   Inputs are never modified. Names: size and cap are bytes, n is a count of elements.
  *   Input    Encoded input may be hostile. It is refused with a status, never trusted; LMC_OK
  *            means that everything was checked.
@@ -167,15 +170,14 @@
  *                         defaults, and of a newer one, if what it does not know is zero: else
  *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
  *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or smaller than
- *                         the member itself) is LMC_ERR_ARGUMENT. Options have no padding at their
- *                         ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
- *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
+ *                         wrong for a shared library. What is no size (above 4096, or no multiple
+ *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
+ * their ends, which could be mistaken for members. structs with          keep their size, for they
+ * stand in arrays, or a library fills what its reserved words        caller has laid out. A member
+ * that is added takes such a word, and 0 is its default, or says that the library does not know it.
+ * Libraries set them to zero, and refuse a file or tensor to be written in which they are not:
+ * LMC_ERR_UNSUPPORTED. other structs         stay as they are: callbacks, small parts of others,
+ * lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -216,6 +218,7 @@ enum lmc_status {
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
+    LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -316,7 +319,8 @@ typedef struct lmc_source {
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
  * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
  * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. */
+ * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
+ * also where lmc.h is implemented, or the linker does not find these functions. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
                                                     void *alloc_user);
@@ -1347,6 +1351,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
+#define LMC__INLINE_AVX2_VPCLMUL static inline __attribute__((always_inline)) LMC__AVX2_VPCLMUL
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
 #define LMC__X86 0
@@ -1478,6 +1483,8 @@ static const struct {
      "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
      "by "
      "lmc_snapshot_restore or lmc_reader_open"},
+    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
+     "the data changed while it was saved: save it again while nothing writes to it"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
@@ -1639,7 +1646,8 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *                                                                zero, or it wants what is not here
  *
  * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. */
+ * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
+ * would cut a pointer in half. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1648,7 +1656,8 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     memset(options, 0, size);
     if (given) memcpy(&given_size, given, sizeof given_size);
     if (given_size == 0) given_size = size;
-    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE)
+    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
+        given_size % sizeof given_size)
         return LMC_ERR_ARGUMENT;
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
@@ -1886,9 +1895,10 @@ typedef struct lmc__grouping {
 } lmc__grouping;
 
 /* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no
- * lists. */
+ * lists. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
+    size_t n[LMC__MAX_CLASSES];
 } lmc__classes;
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
@@ -1979,7 +1989,7 @@ typedef struct lmc__kernels {
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
                  size_t n, const lmc__joint *joint);
-    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+    uint32_t (*group)(const struct lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
@@ -6946,6 +6956,9 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
+ * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
+ * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip. */
 
@@ -7126,7 +7139,8 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
  * with each level (lmc__put_node).
  *
- * src is read exactly, planes other than the root's are written exactly, for raw ones lie in the
+ * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
+ * bytes. Planes other than the root's are written exactly, for raw ones lie in the
  * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
  * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
  * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
@@ -7150,14 +7164,16 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   int rotate, lmc__progress done)
 {
+    uint8_t copy[LMC__STRIP_SIZE];
     size_t i, m;
     unsigned p;
     for (i = done.n; i < n; i += m) {
         lmc__planes strip;
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
-        done.crc = k->crc32c(done.crc, src + i * width, m * width);
-        k->split(&strip, src + i * width, m, width, rotate);
+        memcpy(copy, src + i * width, m * width);
+        done.crc = k->crc32c(done.crc, copy, m * width);
+        k->split(&strip, copy, m, width, rotate);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
                            *const left = root->left ? root->left + (i - done.n_right) : NULL,
@@ -7179,7 +7195,50 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
 }
 
 #if LMC__X86
-/* Whole strips; the root, if any, is the top plane.
+/* The root of a tree, while it is made. */
+typedef struct lmc__root_avx2 {
+    lmc__rows rows;
+    __m256i split;
+    uint8_t *mask, *left, *right;
+    size_t n_right;
+} lmc__root_avx2;
+
+LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted *root, int has_root)
+{
+    r->n_right = 0;
+    if (!has_root) return;
+    lmc__set_rows_avx2(&r->rows, root->table);
+    r->split = _mm256_set1_epi8((char)root->split);
+    r->mask = root->mask;
+    r->left = root->left;
+    r->right = root->right;
+}
+
+/* 32 elements from number i on, which are v: to planes, the top one to the root, if there is one.
+ */
+LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
+                                                __m256i v[8], size_t i, unsigned width, int rotate,
+                                                int has_root)
+{
+    unsigned p;
+    if (rotate) LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 1);
+    if (width >= 2) lmc__split_step_avx2(v, width, 1);
+    if (width >= 4) lmc__split_step_avx2(v, width, 2);
+    if (width >= 8) lmc__split_step_avx2(v, width, 4);
+    LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
+    if (!has_root) {
+        lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
+    } else {
+        const __m256i ranks = lmc__map_step_avx2(&r->rows, v[width - 1]);
+        const uint32_t m = lmc__compare_avx2(ranks, r->split);
+        lmc__store32(r->mask + i / 8, m);
+        r->n_right =
+            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, ranks, m);
+    }
+}
+
+/* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
+ * one is copied.
  *
  * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
@@ -7190,109 +7249,141 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
  *                         |================|                                       split
  *
- * The vectors come to the bytes of lane 0 four times as fast as the checksum, and lanes 1 to 3 are
- * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
- * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
- * of the next strip.
+ * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
+ * lanes are joined to one register, which goes on as lane 0 of the next strip.
  *
- * Four lanes of 2 KiB are too short for the hardware to foresee: at each new strip it would begin
- * to learn, four times. So each step fetches its own bytes of the next strip, one line for each 64
- * of them (Zen 4, whole encoder: bf16 takes 0.91, fp32 0.78 of the time). */
+ * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
+ * for samples have broken the order by which the hardware foresees them. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
                                                          unsigned width, int rotate, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
-    __m256i v[8], split = _mm256_setzero_si256();
-    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
-    size_t i, j, n_right = 0;
+    lmc__root_avx2 state;
     lmc__progress done;
-    lmc__rows rows;
-    unsigned p;
-    if (has_root) {
-        lmc__set_rows_avx2(&rows, root->table);
-        split = _mm256_set1_epi8((char)root->split);
-        mask = root->mask;
-        left = root->left;
-        right = root->right;
-    }
+    size_t i, j;
+    unsigned p, turn = 0;
+    if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
+    lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + strip <= n; i += strip) {
-        const uint8_t *const from = src + i * width;
+        const uint8_t *const from = copies[turn], *const next = src + (i + strip) * width;
+        uint8_t *const copy = copies[turn ^= 1];
+        const int is_last = n - i < 2 * strip;
         for (j = 0; j < strip; j += 32) {
-            const size_t next = (i + strip + j) * width;
-            if (next < size)
+            const size_t ahead = (i + 2 * strip + j) * width;
+            __m256i v[8];
+            if (!is_last)
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
+                    copy + j * width + 32 * p, lmc__load_avx2(next + j * width + 32 * p));
+            if (ahead < size)
                 LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(src + next + 32 * p);
+                    LMC__PREFETCH(src + ahead + 32 * p);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
                 v[p] = lmc__load_avx2(from + j * width + 32 * p);
-                if (rotate) v[p] = lmc__rotate_avx2(v[p], width, 1);
             }
-            if (width >= 2) lmc__split_step_avx2(v, width, 1);
-            if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
-            LMC__UNROLL for (p = 0; p + 1 < width; p++)
-                lmc__store_avx2(planes->row[p] + i + j, v[p]);
-            if (!has_root) {
-                lmc__store_avx2(planes->row[width - 1] + i + j, v[width - 1]);
-            } else {
-                const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
-                const uint32_t m = lmc__compare_avx2(ranks, split);
-                lmc__store32(mask + (i + j) / 8, m);
-                n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, ranks, m);
-            }
+            lmc__split_root_step_avx2(planes, &state, v, i + j, width, rotate, has_root);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
     done.n = i;
-    done.n_right = n_right;
+    done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
+    return done;
+}
+
+/* Where products are made two at a time (Zen 3, Alder Lake): the CRC is folded from the registers
+ * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
+ * that leaves the same register, from 0 on. */
+LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__planes *planes,
+                                                                    const lmc__parted *root,
+                                                                    const uint8_t *src, size_t n,
+                                                                    unsigned width, int rotate,
+                                                                    int has_root)
+{
+    const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
+                                 : width == 2 ? lmc__crc_folds[0]
+                                 : width == 4 ? lmc__crc_folds[1]
+                                              : lmc__crc_folds[2];
+    const __m256i k =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
+    __m256i sum[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1);
+    lmc__progress done = lmc__no_progress();
+    uint8_t last[8 * 32];
+    lmc__root_avx2 state;
+    uint64_t c = 0;
+    size_t i;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm256_setzero_si256();
+    lmc__begin_root_avx2(&state, root, has_root);
+    for (i = 0; i + 32 <= n; i += 32) {
+        __m256i v[8];
+        LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+            LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            sum[p] = _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(sum[p], k, 0x00),
+                                                       _mm256_clmulepi64_epi128(sum[p], k, 0x11)),
+                                      v[p]);
+        }
+        sum[0] = _mm256_xor_si256(sum[0], start);
+        start = _mm256_setzero_si256(); /* for the first step only */
+        lmc__split_root_step_avx2(planes, &state, v, i, width, rotate, has_root);
+    }
+    if (i) {
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum[p]);
+        for (p = 0; p < 4 * width; p++) c = _mm_crc32_u64(c, lmc__load64(last + 8 * p));
+        done.crc = ~(uint32_t)c;
+    }
+    done.n = i;
+    done.n_right = state.n_right;
     return done;
 }
 
 /* Whether there is a root is a constant, so that the loop without one has its registers free; but
  * not for elements of 8 bytes, whose steps are long. rotate is tested once a step: as a constant it
  * would double the code and gains nothing. */
-#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP_AVX2 lmc__progress lmc__split_root_##width##_avx2(                                   \
+#define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
+    static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \
+        if (width == 8)                                                                            \
+            return lmc__split_root_loop_##isa(planes, root, src, n, 8, rotate, root != NULL);      \
         if (root && width == 1 && !rotate)                                                         \
-            return lmc__split_root_loop_avx2(planes, root, src, n, width, 0, 1);                   \
-        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
-        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, 0, 1);                  \
+        if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, rotate, 1);       \
+        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, rotate, 0);                 \
     }
-LMC__DEFINE_SPLIT_ROOT(1)
-LMC__DEFINE_SPLIT_ROOT(2)
-LMC__DEFINE_SPLIT_ROOT(4)
-#undef LMC__DEFINE_SPLIT_ROOT
-
-LMC__LOOP_AVX2 lmc__progress lmc__split_root_8_avx2(const lmc__planes *planes,
-                                                    const lmc__parted *root, const uint8_t *src,
-                                                    size_t n, int rotate)
-{
-    return lmc__split_root_loop_avx2(planes, root, src, n, 8, rotate, root != NULL);
-}
-
 /* By strips what is rare: a root that is not the top plane. */
-LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
-                                               lmc__parted *root, const uint8_t *src, size_t n,
-                                               unsigned width, int rotate)
-{
-    lmc__progress done = lmc__no_progress();
-    if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
-        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
-        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
-        default: done = lmc__split_root_8_avx2(planes, root, src, n, rotate);
-        }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
-}
+#define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
+    LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
+    LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
+    LMC__DEFINE_SPLIT_ROOT(4, isa, attribute)                                                      \
+    LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
+    attribute static uint32_t lmc__split_root_##isa(                                               \
+        const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
+        size_t n, unsigned width, int rotate)                                                      \
+    {                                                                                              \
+        lmc__progress done = lmc__no_progress();                                                   \
+        if (!root || root->plane == width - 1) switch (width) {                                    \
+            case 1: done = lmc__split_root_1_##isa(planes, root, src, n, rotate); break;           \
+            case 2: done = lmc__split_root_2_##isa(planes, root, src, n, rotate); break;           \
+            case 4: done = lmc__split_root_4_##isa(planes, root, src, n, rotate); break;           \
+            default: done = lmc__split_root_8_##isa(planes, root, src, n, rotate);                 \
+            }                                                                                      \
+        return lmc__split_strips(k, planes, root, src, n, width, rotate, done);                    \
+    }
+LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
+LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
+#undef LMC__DEFINE_SPLIT_ROOTS
+#undef LMC__DEFINE_SPLIT_ROOT
 
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
  * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
@@ -8379,7 +8470,7 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  *
  * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
- * has n bytes exactly. Returns the CRC-32C of src.
+ * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
  * The vector tiers find an element's class without a table look-up: the classes are intervals of
  * keys, one behind the other, so a class is the elements whose key is not above its highest one and
@@ -8399,19 +8490,22 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * the data. So every class has lists with slack, even if they are empty. No two lists may share
  * slack, for all are written at the same time.
  *
- * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
+ * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
+ * same bytes. They may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
  * this for each block of a delta, and again where coding has used up the lists
  * (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
-/* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
+/* m elements from done->n on, which are at src; done is moved on. Byte p of a residual goes to one
+ * of two places. The width is constant, so that the loop over p
  * and the residual's masks are. subtract is a constant for each of the two calls of lmc__residual,
  * which compute only what they return then. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
-                                 const lmc__delta_progress *done)
+                                 lmc__delta_progress *done, size_t m)
 {
+    const size_t from = done->n;
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
     const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
@@ -8419,9 +8513,9 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     unsigned p;
     memcpy(next, done->next, sizeof next);
     lmc__set_class_table(class_of, own.grouping);
-    for (i = done->n; i < own.n; i++) {
+    for (i = from; i < from + m; i++) {
         const uint64_t b = lmc__load_element(own.base, i, width);
-        const uint64_t v = lmc__load_element(src, i, width);
+        const uint64_t v = lmc__load_element(src, i - from, width);
         const uint64_t r =
             own.subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
         const unsigned c = class_of[lmc__key(b, width)];
@@ -8434,28 +8528,33 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
             *to = (uint8_t)(r >> 8 * p);
         }
     }
+    done->n = from + m;
+    memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one. This is the definition of group, and what the other tiers end
- * with. */
-static uint32_t lmc__group_rest(const lmc__kernels *k, const lmc__classes *classes,
-                                const uint8_t *src, const lmc__delta_block *block,
-                                lmc__delta_progress *done)
+/* Elements [done->n, n), one by one, a strip at a time. This is the definition of group, and what
+ * the other tiers end with. */
+static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+                                const lmc__delta_block *block, lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__group_body(classes, src, block, 1, done); break;
-    case 2: lmc__group_body(classes, src, block, 2, done); break;
-    case 4: lmc__group_body(classes, src, block, 4, done); break;
-    default: lmc__group_body(classes, src, block, 8, done);
+    const unsigned width = block->width;
+    uint8_t copy[LMC__STRIP_SIZE];
+    while (done->n < block->n) {
+        const size_t m = lmc__min(LMC__STRIP_ELEMENTS(width), block->n - done->n);
+        memcpy(copy, src + done->n * width, m * width);
+        done->crc = k->crc32c(done->crc, copy, m * width);
+#define LMC__CALL(w) lmc__group_body(classes, copy, block, w, done, m)
+        LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     }
-    return k->crc32c(done->crc, src + from, end - from);
+    memcpy(classes->n, done->next, sizeof classes->n);
+    return done->crc;
 }
 
 /* The scalar tier: no loop before the rest, so nothing is done yet. */
-static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *classes,
-                                  const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping)
+static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+                                  const uint8_t *base, size_t n, unsigned width, int subtract,
+                                  const lmc__grouping *grouping)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__delta_progress done = {0, {0}, 0};
@@ -8463,7 +8562,7 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
 }
 
 #if LMC__NEON
-/* Whole steps of 64 elements; done->crc is left to the caller. A class's ones are packed by 8, as
+/* Whole steps of 64 elements, of copies of strips. A class's ones are packed by 8, as
  * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
  * in the bytes before it, all eight by one multiplication, say where they go.
  *
@@ -8477,10 +8576,12 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
  * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
  * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
  * those of odd j are brought there by vext, once for all classes. */
-LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
-                                      const lmc__delta_block *block, unsigned width,
-                                      lmc__delta_progress *done)
+LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
+                                      const uint8_t *src, const lmc__delta_block *block,
+                                      unsigned width, lmc__delta_progress *done)
 {
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    uint8_t copy[LMC__STRIP_SIZE];
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -8489,18 +8590,24 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
     uint8x16_t highest[LMC__MAX_CLASSES];
     unsigned p, c, j;
     lmc__set_highest_neon(highest, grouping);
+    done->crc = 0;
     for (i = 0; i + 64 <= block->n; i += 64) {
+        const uint8_t *const from = copy + i % strip * width;
         uint8x16_t keys[4], before[4];
         uint8x16_t planes[8]
                          [8]; /* [p][j]: bytes p of the 8 elements from 8 j on, in the lower half */
+        if (i % strip == 0) {
+            const size_t size = lmc__min(strip, (block->n - i) & ~(size_t)63) * width;
+            memcpy(copy, src + i * width, size);
+            done->crc = k->crc32c(done->crc, copy, size);
+        }
         LMC__UNROLL for (j = 0; j < 4; j++)
         {
             uint8x16_t v[8], b[8];
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                const size_t at = (i + 16 * j) * width + 16 * p;
-                b[p] = lmc__load_neon(base + at);
-                v[p] = lmc__load_neon(src + at);
+                b[p] = lmc__load_neon(base + (i + 16 * j) * width + 16 * p);
+                v[p] = lmc__load_neon(from + 16 * j * width + 16 * p);
             }
             if (block->subtract)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -8551,21 +8658,18 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
     memcpy(done->next, next, sizeof next);
 }
 
-/* The CRC of the whole steps is a pass of its own, behind them: crc32cx works on general registers
- * and in lanes far apart, so src is read a second time. */
-static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *classes,
-                                const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
-                                int subtract, const lmc__grouping *grouping)
+static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+                                const uint8_t *base, size_t n, unsigned width, int subtract,
+                                const lmc__grouping *grouping)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__delta_progress done;
     switch (width) {
-    case 1: lmc__group_loop_neon(classes, src, &block, 1, &done); break;
-    case 2: lmc__group_loop_neon(classes, src, &block, 2, &done); break;
-    case 4: lmc__group_loop_neon(classes, src, &block, 4, &done); break;
-    default: lmc__group_loop_neon(classes, src, &block, 8, &done);
+    case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
+    case 2: lmc__group_loop_neon(k, classes, src, &block, 2, &done); break;
+    case 4: lmc__group_loop_neon(k, classes, src, &block, 4, &done); break;
+    default: lmc__group_loop_neon(k, classes, src, &block, 8, &done);
     }
-    done.crc = k->crc32c(0, src, done.n * width);
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -8600,7 +8704,8 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 
 /* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
  * half's are stored behind those of the first, of which there are as many as m has ones in its
- * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache.
+ * lower half. The vectors of a strip are stored as they came, too: the CRC is of this copy, in the
+ * first cache, and fetches the next strip meanwhile.
  *
  *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
@@ -8624,15 +8729,15 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
     __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    uint8_t copies[LMC__STRIP_SIZE];
     uint32_t crc = 0;
     unsigned p, c, j;
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
         const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        if ((end - i) * width < LMC__STRIP_SIZE)
-            crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
-        else crc = lmc__crc_ahead_avx2(crc, src + i * width, LMC__STRIP_SIZE, src + end * width);
-        for (; i < end; i += 32) {
+        const size_t size = (end - i) * width;
+        uint8_t *copy = copies;
+        for (; i < end; i += 32, copy += 32 * width) {
             __m128i half[2][8];
             uint32_t before = 0;
             __m256i keys;
@@ -8640,6 +8745,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
                 v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (subtract)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -8675,6 +8781,8 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 before = up_to;
             }
         }
+        if (size < LMC__STRIP_SIZE) crc = lmc__crc32c_avx2(crc, copies, size);
+        else crc = lmc__crc_ahead_avx2(crc, copies, LMC__STRIP_SIZE, src + end * width);
     }
     done->n = i;
     done->crc = crc;
@@ -8695,7 +8803,7 @@ LMC__DEFINE_GROUP(4)
 LMC__DEFINE_GROUP(8)
 #undef LMC__DEFINE_GROUP
 
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__classes *classes,
+LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
                                           const uint8_t *src, const uint8_t *base, size_t n,
                                           unsigned width, int subtract,
                                           const lmc__grouping *grouping)
@@ -8802,7 +8910,7 @@ LMC__DEFINE_GROUP(4)
 LMC__DEFINE_GROUP(8)
 #undef LMC__DEFINE_GROUP
 
-LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__classes *classes,
+LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
                                               const uint8_t *src, const uint8_t *base, size_t n,
                                               unsigned width, int subtract,
                                               const lmc__grouping *grouping)
@@ -9720,7 +9828,8 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
  * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
  * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block.
+ * fetched again, one by one, from all over the block. src and base are read once, for they may
+ * change meanwhile: what is listed, and what is not, and the CRCs are of the same bytes.
  *
  * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -9729,105 +9838,100 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
  */
 
 #ifndef LMC_NO_ENCODER
-LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t i,
+/* Element i of the strips at src and base, which begin at element `from`. */
+LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
                                   const uint8_t *src, const uint8_t *base, unsigned width)
 {
-    changed->place[j] = (uint32_t)i;
+    changed->place[j] = (uint32_t)(from + i);
     lmc__store_element(changed->now, j, lmc__load_element(src, i, width), width);
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
- * element. */
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied; then words of
+ * eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an element.
+ * Behind a strip's end the copies are alike. */
+static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lmc__changed *changed,
+                               size_t most, const uint8_t *src, const uint8_t *base, size_t i,
+                               size_t n, unsigned width, size_t n_changed)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
+    size_t size, at;
+    for (; i < n; i += size / width) {
+        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
+        memcpy(now, src + i * width, size);
+        memcpy(before, base + i * width, size);
+        memset(now + size, 0, 32);
+        memset(before + size, 0, 32);
+        crcs[0] = k->crc32c(crcs[0], now, size);
+        crcs[1] = k->crc32c(crcs[1], before, size);
+        for (at = 0; at < size; at += 32) {
+            uint64_t differ[4];
+            unsigned w;
+            for (w = 0; w < 4; w++)
+                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+            for (w = 0; w < 4; w++)
+                while (differ[w]) {
+                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                    if (n_changed == most) return SIZE_MAX;
+                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
+                                     width);
+                    differ[w] &= ~(element << j * lane);
+                }
+        }
+    }
+    return n_changed;
+}
+
 static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
                                        const lmc__changed *changed, size_t most, const uint8_t *src,
                                        const uint8_t *base, size_t n, unsigned width)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    const size_t size = n * width;
-    size_t at, n_changed = 0;
-    for (at = 0; at < size; at += 32) {
-        uint64_t differ[4];
-        unsigned w;
-        if (size - at >= 32) {
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(src + at + 8 * w) ^ lmc__load64(base + at + 8 * w);
-        } else {
-            uint8_t tail[2][32] = {{0}, {0}};
-            memcpy(tail[0], src + at, size - at);
-            memcpy(tail[1], base + at, size - at);
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(tail[0] + 8 * w) ^ lmc__load64(tail[1] + 8 * w);
-        }
-        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-        for (w = 0; w < 4; w++)
-            while (differ[w]) {
-                const unsigned i = lmc__lowest_bit(differ[w]) / lane;
-                if (n_changed == most) return SIZE_MAX;
-                lmc__add_changed(changed, n_changed++, (at + 8 * w) / width + i, src, base, width);
-                differ[w] &= ~(element << i * lane);
-            }
-    }
-    crcs[0] = k->crc32c(0, src, size);
-    crcs[1] = k->crc32c(0, base, size);
-    return n_changed;
+    crcs[0] = crcs[1] = 0;
+    return lmc__list_strips(k, crcs, changed, most, src, base, 0, n, width, 0);
 }
 
 #if LMC__X86
-/* The elements behind the last whole step, from i on, of which n_changed before have changed. */
-static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size_t most,
-                             const uint8_t *src, const uint8_t *base, size_t i, size_t n,
-                             unsigned width)
-{
-    for (; i < n; i++) {
-        if (memcmp(src + i * width, base + i * width, width) == 0) continue;
-        if (n_changed == most) return SIZE_MAX;
-        lmc__add_changed(changed, n_changed++, i, src, base, width);
-    }
-    return n_changed;
-}
-
-/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
- * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
- * stays. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
-                                            size_t most, const uint8_t *src, const uint8_t *base,
-                                            size_t n, unsigned width)
+/* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
+ * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
+ * strip. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                            const lmc__changed *changed, size_t most,
+                                            const uint8_t *src, const uint8_t *base, size_t n,
+                                            unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
-    const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
-    size_t i, n_changed = 0;
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    size_t i, at, n_changed = 0;
     crcs[0] = crcs[1] = 0;
-    for (i = 0; i + step <= n; i += step) {
-        const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
-        const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                             : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                             : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                          : _mm256_cmpeq_epi64(a, b);
-        uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
-        if (i % strip == 0 && n - i >= strip) {
-            const size_t at = i * width;
-            crcs[0] =
-                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
-            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
-                                          base + at + LMC__STRIP_SIZE);
+    for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
+        for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
+            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                                 : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                                 : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                              : _mm256_cmpeq_epi64(a, b);
+            uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+            lmc__store_avx2(now + at, a);
+            lmc__store_avx2(before + at, b);
+            if (differ == 0) continue;
+            differ &= width == 1   ? 0xFFFFFFFF
+                      : width == 2 ? 0x55555555
+                      : width == 4 ? 0x11111111
+                                   : 0x01010101;
+            if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+            for (; differ; differ &= differ - 1)
+                lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
+                                 now, before, width);
         }
-        if (differ == 0) continue;
-        differ &= width == 1   ? 0xFFFFFFFF
-                  : width == 2 ? 0x55555555
-                  : width == 4 ? 0x11111111
-                               : 0x01010101;
-        if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
-        for (; differ; differ &= differ - 1)
-            lmc__add_changed(&to, n_changed++, i + (size_t)_tzcnt_u32(differ) / width, src, base,
-                             width);
+        crcs[0] = lmc__crc_ahead_avx2(crcs[0], now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
+        crcs[1] = lmc__crc_ahead_avx2(crcs[1], before, LMC__STRIP_SIZE, base + LMC__STRIP_SIZE);
     }
-    n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
-    i = n - n % strip;
-    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
-    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
-    return n_changed;
+    return lmc__list_strips(k, crcs, changed, most, src - i * width, base - i * width, i, n, width,
+                            n_changed);
 }
 
 LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
@@ -9836,8 +9940,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                                                unsigned width)
 {
     size_t n_changed;
-    (void)k;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crcs, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
@@ -9846,11 +9949,13 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
 /* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, which is in the first cache then. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
-                                                size_t most, const uint8_t *src,
-                                                const uint8_t *base, size_t n, unsigned width)
+ * follow once in a strip, from its copy. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t crcs[2],
+                                                const lmc__changed *changed, size_t most,
+                                                const uint8_t *src, const uint8_t *base, size_t n,
+                                                unsigned width)
 {
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
     const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   fold = lmc__crc_factor(4);
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
@@ -9868,6 +9973,8 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
         {
             const size_t at = i * width + 64 * v;
             const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
+            lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
             LMC__PREFETCH(base + lmc__min(at + LMC__FETCH_AHEAD, n * width));
             differ[v] = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
@@ -9892,15 +9999,14 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
             }
         if ((i + 4 * step) % strip == 0)
             for (; n_kept < n_changed; n_kept++)
-                lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
+                lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before,
+                                 width);
     }
     for (; n_kept < n_changed; n_kept++)
-        lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
+        lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
-    crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
-    crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
-    return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
+    return lmc__list_strips(k, crcs, changed, most, src, base, i, n, width, n_changed);
 }
 
 LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
@@ -9909,8 +10015,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-    (void)k;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crcs, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
@@ -11441,14 +11546,18 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 
 /* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
-#define LMC__AVX2_KERNELS(crc64)                                                                   \
+#define LMC__AVX2_KERNELS(crc64, split_root)                                                       \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__CRCS(lmc__crc32c_avx2, crc64),                                        \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
-    LMC__ENCODERS(avx2, lmc__split_root_avx2, lmc__list_changes_avx2)                              \
+    LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__crc64_avx2)};
-LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {LMC__AVX2_KERNELS(lmc__crc64_avx2_vpclmul)};
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC__AVX2_KERNELS(lmc__crc64_avx2, lmc__split_root_avx2)
+};
+LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
+    LMC__AVX2_KERNELS(lmc__crc64_avx2_vpclmul, lmc__split_root_vpclmul)
+};
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
@@ -13152,7 +13261,12 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
  * Huffman code alone can do.
  *
  * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
- * and the list, which partitioning has overwritten, is gone. */
+ * and the list, which partitioning has overwritten, is gone.
+ *
+ * The same where the list has a symbol for which the tree has neither a code nor an escape. The
+ * tree was made of counts of all elements, which have changed since then (put_block.h). Such a
+ * symbol's rank is above those of all leaves: it goes right at each node, so it is found where the
+ * last leaf is, the rarest symbol's, by a look at very few elements. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
@@ -13240,7 +13354,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
  */
 typedef struct lmc__gap_limits {
     unsigned rare_shift;
-    size_t small;
+    size_t few_bits;
 } lmc__gap_limits;
 static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
                              lmc__class_gaps = {4, (size_t)1 << 15};
@@ -13262,7 +13376,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     size_t best_size = size;
     unsigned best_mode = 0;
     const int is_rare = rarer <= n >> gaps.rare_shift;
-    if (nesting == 0 && rarer && (is_rare || (n <= gaps.small && rarer <= n / 3))) {
+    if (nesting == 0 && rarer && (is_rare || (n <= gaps.few_bits && rarer <= n / 3))) {
         const unsigned s = lmc__choose_gap_shift(n, rarer);
         const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
         uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
@@ -13332,6 +13446,29 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
            lmc__put_node(e, children.right, right, left, n_right);
 }
 
+/* All leaves of the node are symbols, and the last one is the tree's last one: there are what has
+ * no code, if there is anything. */
+LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
+{
+    return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
+           tree->n_leaves < 256;
+}
+
+/* Ranks of leaves only. */
+static int lmc__are_coded(const lmc__tree *tree, const uint8_t *list, size_t n)
+{
+    size_t i;
+    unsigned highest = 0;
+    for (i = 0; i < n; i++) highest = list[i] > highest ? list[i] : highest;
+    return highest < tree->n_leaves;
+}
+
+/* The node's list says nothing: all of it is one symbol, which is known. */
+LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
+{
+    return lmc__is_one_symbol(tree, node) && !lmc__may_have_uncoded(tree, node);
+}
+
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
@@ -13356,14 +13493,18 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     uint8_t *mask, *const top = e->stack.top;
     int fits;
 
-    if (n == 0 || lmc__is_one_symbol(tree, node)) return 1;
+    if (n == 0 || lmc__is_known(tree, node)) return 1;
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if ((flat_depth || lmc__is_one_symbol(tree, node)) && lmc__may_have_uncoded(tree, node) &&
+        !lmc__are_coded(tree, list, n))
+        return 0;
+    if (lmc__is_one_symbol(tree, node)) return 1;
     if (node.end_leaf - node.first_leaf == 1) { /* the escape: the symbols themselves */
         if (n > room) return 0;
         e->k->map(e->out, list, n, tree->symbol);
         e->out += n;
         return 1;
     }
-    flat_depth = lmc__get_flat_depth(tree, node);
     if (flat_depth) {
         if (flat_depth * row > room) return 0;
         e->k->flatten(e->out, list, n, node.first_leaf, flat_depth);
@@ -13376,8 +13517,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     if (mode_size + row > room) { /* it may yet fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, lmc__is_one_symbol(tree, children.left) ? NULL : list,
-                              lmc__is_one_symbol(tree, children.right) ? NULL : spare, list, n,
+    n_right = e->k->partition(mask, lmc__is_known(tree, children.left) ? NULL : list,
+                              lmc__is_known(tree, children.right) ? NULL : spare, list, n,
                               children.right.first_leaf);
     fits = lmc__put_sides(e, node, children, mask, list, spare, n, n_right);
     e->stack.top = top;
@@ -13484,17 +13625,18 @@ enum lmc__put {
  *
  * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
  * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
- * at the first other byte; if there is one, the tree has an escape for it. */
+ * at the first other byte; if there is one, the tree has an escape for it. So is a constant, for
+ * elements may have changed since they were counted. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
 {
     uint8_t *const start = e->out, *const end = e->end;
     int fits;
-    if (choice == LMC__CHOOSE_CONSTANT ||
-        (choice == LMC__CHOOSE_TREE && plan->is_one_symbol && e->k->is_constant(row, n)))
+    if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
+        e->k->is_constant(row, n))
         return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
-    if (choice == LMC__CHOOSE_RAW)
+    if (choice != LMC__CHOOSE_TREE)
         return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
     e->end = start + lmc__min((size_t)(end - start), n);
     fits =
@@ -13727,7 +13869,7 @@ typedef struct lmc__split_block {
 
 /* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
  * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes. */
+ * payload are overwritten with the same bytes, if the CRC is the same. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -13758,21 +13900,42 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     root->mask = lmc__push_list(&e->stack, (n + 7) / 8);
     split->root_spare = lmc__push_list(&e->stack, n);
     if (root->mask == NULL || split->root_spare == NULL) return 0;
-    root->left = lmc__is_one_symbol(tree, children.left) ? NULL : split->planes.row[root->plane];
-    root->right = lmc__is_one_symbol(tree, children.right) ? NULL : split->root_spare;
+    root->left = lmc__is_known(tree, children.left) ? NULL : split->planes.row[root->plane];
+    root->right = lmc__is_known(tree, children.right) ? NULL : split->root_spare;
     split->has_root = 1;
+    return 1;
+}
+
+/* 1 if all joint symbols, less their offset, are bytes: they are unless elements have changed since
+ * they were counted. The upper byte tells, but at both ends of the range. */
+static int lmc__is_in_reach(const uint8_t *high, const uint8_t *low, size_t n,
+                            const lmc__joint *joint)
+{
+    const unsigned bits = joint->joined_bits, first = joint->offset >> bits,
+                   last = (joint->offset + 255) >> bits;
+    const uint64_t less = lmc__splat_scalar(255 - first),
+                   inner = lmc__splat_scalar(last - first - 1);
+    size_t i, j;
+    for (i = 0; i < n; i += 8) { /* less the first of those between */
+        const uint64_t v = lmc__add_scalar(lmc__load64(high + i), less);
+        if (!lmc__not_below_scalar(v, inner)) continue;
+        for (j = i; j < lmc__min(i + 8, n); j++)
+            if (((unsigned)high[j] << bits | low[j] >> (8 - bits)) - joint->offset > 255) return 0;
+    }
     return 1;
 }
 
 /* The plane below the top one: the bits that joint coding has left in it. The top plane's row
  * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
  * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
- * gaps that no element fills must be zero (spec 7.4). */
+ * gaps that no element fills must be zero (spec 7.4). Also 0 where a joint symbol is none of the
+ * 256 that were counted. */
 static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
 {
     const unsigned top = split->block->width - 1;
     uint8_t *const symbols = split->planes.row[top];
     if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
+    if (!lmc__is_in_reach(symbols, split->planes.row[top - 1], split->block->n, joint)) return 0;
     memset(e->out, 0, joint->packed_size);
     e->k->fold(symbols, e->out, symbols, split->planes.row[top - 1], split->block->n, joint);
     e->out += joint->packed_size;
@@ -13780,8 +13943,7 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 }
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0.
+ * *joint: whether the two top planes are joint. *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
@@ -13797,7 +13959,7 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
+                              lmc__joint *joint, uint32_t *crc)
 {
     const size_t n = block->n;
     const unsigned width = block->width, top = width - 1;
@@ -13830,8 +13992,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     if (choice[top] == LMC__CHOOSE_TREE && !joint->joined_bits &&
         !lmc__begin_root(e, &split, &plans[top]))
         return 0;
-    crcs->content = lmc__split_planes(e->k, &split);
-    *has_crc = 1;
+    *crc = lmc__split_planes(e->k, &split);
     for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
     for (; p < width; p++) {
         const int is_root = split.has_root && p == top;
@@ -13846,7 +14007,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             if (joint->joined_bits && p == top)
                 return 0;                     /* dst is too small: see lmc__choose_joint */
             if (p == top) split.has_root = 0; /* now its row is wanted */
-            (void)lmc__split_planes(e->k, &split);
+            if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
         if (put == LMC__PUT_NO_ROOM) return 0;
@@ -13914,7 +14075,7 @@ typedef struct lmc__delta {
  * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    const unsigned small = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
+    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
     unsigned octave = 0, bucket;
 #if defined(__GNUC__)
     octave = 63u - (unsigned)__builtin_clzll(residual | 2);
@@ -13922,7 +14083,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     while ((residual | 2) >> octave > 1) octave++;
 #endif
     bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
-    return ((unsigned)residual & small) | (bucket & ~small);
+    return ((unsigned)residual & below) | (bucket & ~below);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -13960,16 +14121,16 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
  * are constant, if nothing is above 255; else most of their bytes are zero. */
 static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
 {
-    uint64_t small = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
+    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
     uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_small = 1, last = 1;
+    unsigned i, last_below = 1, last = 1;
     for (i = 1; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
         if (count == 0) continue;
         last = i;
         if (i < 16) {
-            small += lmc__log_of_count(m, count);
-            last_small = i;
+            below += lmc__log_of_count(m, count);
+            last_below = i;
             continue;
         }
         large += lmc__log_of_count(m, count);
@@ -13978,9 +14139,9 @@ static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts 
         within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
     }
     all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, small + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_small;
-    tree = all - lmc__min64(all, small + large);
+    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
+    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
+    tree = all - lmc__min64(all, below + large);
     tree = (tree >> 16) + within + 32 +
            4 * (last < 16   ? last
                 : last < 24 ? 16u << (last - 14) / 2
@@ -14448,6 +14609,7 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
+    uint32_t crc;                     /* of the elements that the lists are made of */
     uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
     uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
     uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
@@ -14525,26 +14687,42 @@ static void lmc__make_changed(lmc__grouped *g)
     }
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
- * are written where they stand in the payload, also when the lists are made again: the same
- * bytes. */
-static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
+/* The ranks of each class ascend, and are below its number of elements. So it is unless the
+ * prediction has changed since the changes were listed. */
+static int lmc__are_ranks(const lmc__grouped *g)
+{
+    size_t j;
+    unsigned c;
+    for (c = 0; c < g->delta->grouping.n_classes; c++) {
+        const uint32_t *const ones = g->ones[c];
+        for (j = 0; j < g->n_coded[c]; j++)
+            if (ones[j] >= g->n_of[c] || (j && ones[j] <= ones[j - 1])) return 0;
+    }
+    return 1;
+}
+
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
+ * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
+ * prediction has changed: then other elements would be in the classes than were counted. */
+static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    uint32_t crc;
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
-        return g->delta->changes.crcs[0];
+        g->crc = g->delta->changes.crcs[0];
+        return lmc__are_ranks(g);
     }
-    crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                   g->delta->subtract, grouping);
+    g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                      g->delta->subtract, grouping);
+    for (c = 0; c < grouping->n_classes; c++)
+        if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
         g->n_coded[c] = g->n_of[c];
         if (g->delta->sparse) lmc__drop_zeros(g, c);
     }
-    return crc;
+    return 1;
 }
 
 /* Room for the lists of each class, whose elements count_classes has counted: together as much as
@@ -14605,16 +14783,19 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 {
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
+    uint32_t crc;
     lmc__plan *const plan = &e->scratch->plans[0];
     const enum lmc__choice choice = lmc__choose_list(
         e, plan, row, n, g->delta->sparse ? 0 : lmc__get_effort(g->block->level)->sample);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
-    (void)lmc__make_classes(e->k, g);
+    crc = g->crc;
+    if (!lmc__make_classes(e->k, g) || g->crc != crc) return 0; /* they have changed */
     return lmc__put_raw(e, row, n);
 }
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
  * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
@@ -14654,7 +14835,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */
-    crcs->content = lmc__make_classes(e->k, &g);
+    if (!lmc__make_classes(e->k, &g)) return 0;
+    crcs->content = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
@@ -14671,6 +14853,14 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_block_bound says.
+ *
+ * The elements may change meanwhile, for a training loop does not wait. What is written must decode
+ * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
+ * one pass copies the elements to planes or classes, and takes the CRC of the bytes that it has
+ * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
+ * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
+ * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
+ * is found to have changed is as one that did not get smaller: it is stored, as it is then.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
  *     lmc__encode_payload    at a level, or better by one below     this file
@@ -14693,21 +14883,19 @@ typedef struct lmc__block_coding {
     size_t payload_size; /* 0: stored */
 } lmc__block_coding;
 
-/* Without the prediction: in planes or, if that is not smaller, stored (which is left to the
- * caller; the CRC is set). */
+/* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
+ * caller. */
 static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                                const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__joint joint;
-    int has_crc = 0;
     e->worth = lmc__get_effort(block->level)->direct_worth;
     coding->prediction = coding->grouping = 0;
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs.content);
     coding->joint = joint.joined_bits;
-    if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
     e->stack.top = top;
 }
 
@@ -14793,6 +14981,21 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     e->stack.top = top;
 }
 
+/* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
+ * the first cache. */
+static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
+                                    size_t size)
+{
+    uint32_t crc = 0;
+    size_t i, n;
+    for (i = 0; i < size; i += n) {
+        n = lmc__min(LMC__STRIP_SIZE, size - i);
+        memcpy(dst + i, src + i, n);
+        crc = k->crc32c(crc, dst + i, n);
+    }
+    return crc;
+}
+
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
  * are valid. A payload that would not be smaller than the elements has size 0: then they are
  * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
@@ -14831,7 +15034,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
         header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
         coding.payload_size = size;
-        memcpy(payload, src, size);
+        coding.crcs.content = lmc__store_elements(k, payload, src, size);
     }
     lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
                           coding.payload_size, coding.crcs, k, position);
@@ -15984,29 +16187,35 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
  * The CRC is taken strip by strip, while the strip is in the first cache.
  *
  * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
- * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0. */
+ * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0.
+ * Both may change meanwhile (put_block.h): of the prediction a strip is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
 {
     const unsigned width = q->width;
     uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t second[4 * LMC__QUANTIZED_STRIP];
     lmc__quant_strip strip;
     size_t i, n;
     int fits = 1;
     strip.symbols = symbols;
-    crcs->content = 0;
+    crcs->content = crcs->base = 0;
     for (i = 0; i < source->n; i += n) {
         n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
         strip.source = lmc__part_of(source, width, i, n);
         strip.dst = content + i * width;
         strip.high = high + i;
         strip.low = low ? low + i : NULL;
+        if (q->is_predicted) {
+            memcpy(second, strip.source.second, n * width);
+            strip.source.second = second;
+            crcs->base = k->crc32c(crcs->base, second, n * width);
+        }
         if (lmc__quantize_strip(k, q, &strip) && fits)
             fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
         crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
     }
-    crcs->base = q->is_predicted ? k->crc32c(0, source->second, source->n * width) : 0;
     return fits;
 }
 
@@ -19470,8 +19679,10 @@ typedef struct lmc__snapshot_job {
     size_t first_piece, n_pieces;
     /* decoding: it comes from this very file. If it is wrong, the file is */
     int is_own_prediction;
-    /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
+    /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
+    /* encoding: job.src is not the coder's, so it may change at any time */
+    int may_change;
     /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
      */
     int is_identified;
@@ -19630,17 +19841,70 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
     }
 }
 
-/* Tasks of a wave; arg is the coder. */
 #ifndef LMC_NO_ENCODER
+/* The CRCs of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
+ * Returns the CRC-32C of all that. */
+static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
+{
+    const lmc__kernels *const k = c->wave.k;
+    const size_t size = job->job.src_size;
+    uint8_t copy[LMC__STRIP_SIZE];
+    uint32_t crc = 0;
+    size_t at, end, from, n, i = 0, left = 0; /* of piece i */
+    if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
+    for (at = 0; at < size; at = end) {
+        end = lmc__min(at + LMC__STRIP_SIZE, size);
+        memcpy(copy, job->job.src + at, end - at);
+        crc = k->crc32c(crc, copy, end - at);
+        for (from = at; from < end && i < job->n_pieces; from += n) {
+            lmc__piece *const piece = lmc__piece_at(c, job, i);
+            n = lmc__min(end - from, left);
+            if (piece->in_tensor) piece->crc64 = k->crc64(piece->crc64, copy + (from - at), n);
+            left -= n;
+            if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
+        }
+    }
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's has all of it */
+    return crc;
+}
+
+/* The block as one that is stored, of what job->src has now. */
+static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
+{
+    const unsigned width = lmc_dtype_width(job->dtype);
+    const size_t size = job->src_size;
+    const lmc__block_crcs crcs = {
+        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size), 0};
+    lmc__put_block_header(job->dst,
+                          lmc__log2_width(width) | LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT, 0, 0,
+                          size / width, size, crcs, k, job->position);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
+}
+
+/* Identities and hashes are of what was encoded, though that may have changed since: a hash is of
+ * a copy, which is encoded; with an identity goes the CRC-32C of what it is of, and if that is not
+ * the block's, the block is stored and both are of that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
-    const lmc__coder *c = (const lmc__coder *)arg;
+    const lmc__coder *const c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
-    const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
-    if (job->job.status == LMC_OK && job->content) memcpy(job->content, content, job->job.src_size);
-    if (job->job.status == LMC_OK)
-        lmc__set_piece_crcs(c, job, content, job->job.src_size,
-                            lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
+    lmc__job *const block = &job->job;
+    const uint8_t *content;
+    if (job->content && job->may_change) {
+        memcpy(job->content, block->src, block->src_size);
+        block->src = job->content;
+        job->may_change = 0;
+    }
+    content = lmc__encode_job(&c->wave, block, worker);
+    if (block->status != LMC_OK) return;
+    if (job->may_change && content == block->src) {
+        if (lmc__sum_pieces(c, job) == lmc__load32(block->dst + LMC__CONTENT_CRC_AT)) return;
+        lmc__store_job(c->wave.k, block); /* its slot has room */
+        content = block->dst + LMC_BLOCK_HEADER_SIZE;
+    }
+    if (job->content && job->content != content) memcpy(job->content, content, block->src_size);
+    lmc__set_piece_crcs(c, job, content, block->src_size,
+                        lmc__load32(block->dst + LMC__CONTENT_CRC_AT));
 }
 #endif
 
@@ -22525,6 +22789,10 @@ typedef struct lmc__planner {
     lmc__origin origin;
     /* lmc__quantized_range, of all files */
     lmc__buffer quantized;
+    /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
+     * as they are encoded; and a block that was read back, which number it is, plus 1, 0: none */
+    lmc__buffer written, block_crcs, block;
+    uint64_t block_number;
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
@@ -22594,21 +22862,111 @@ static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t 
     return 1;
 }
 
-/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot
+/* A run, and the number of its first block in the snapshot. */
+typedef struct lmc__written_run {
+    lmc__range range;
+    uint64_t first_block;
+    size_t block_size;
+} lmc__written_run;
+
+/* A block of one. */
+typedef struct lmc__written_block {
+    uint64_t number, start;
+    size_t size;
+} lmc__written_block;
+
+/* Where that byte of a stream is, which belongs to a run. */
+static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
+{
+    const lmc__written_run *const run =
+        (const lmc__written_run *)(const void *)p->written.data +
+        lmc__find_stream_range(&p->written, sizeof *run, stream, position);
+    const uint64_t i = (position - run->range.start) / run->block_size;
+    lmc__written_block block;
+    block.number = run->first_block + i;
+    block.start = run->range.start + i * run->block_size;
+    block.size = (size_t)lmc__min64(run->block_size, run->range.end - block.start);
+    return block;
+}
+
+/* What predicts bytes [offset, offset + size) of a run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t offset, size_t size)
+{
+    const unsigned scale = lmc__prediction_scale(run);
+    const uint64_t start = run->start + offset, end = start + size;
+    uint32_t i;
+    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const lmc__listed_file *f;
+        uint64_t last;
+        if (s->start >= end) break;
+        if (s->base == 0) continue;
+        f = lmc__listed_at(&p->listing, s->base - 1);
+        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
+        if (lmc__find_block(p, f->stream, last - 1).number >= p->block_crcs.size / 4) return 0;
+    }
+    return 1;
+}
+
+/* Bytes of a stream, of one file or several. What the caller has, quantised where the snapshot
  * is. */
+static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
+                                        uint8_t *dst, size_t size)
+{
+    size_t number = lmc__find_file(&p->listing, lmc__stream_at(&p->listing, stream), position);
+    for (; size != 0; number++) {
+        const lmc__listed_file *const f = lmc__listed_at(&p->listing, number);
+        const uint64_t offset = position - f->start;
+        const size_t part = (size_t)lmc__min64(size, f->file.size - offset);
+        size_t i = lmc__find_quantized(p, number, offset);
+        if (part) LMC__TRY(p->options->read_back(p->options->user, number, offset, dst, part));
+        for (; lmc__is_quantized_in(p, i, number, offset + part); i++) {
+            const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+            const uint64_t from = r->start > offset ? r->start : offset,
+                           to = lmc__min64(r->end, offset + part);
+            LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
+                                         dst + (size_t)(from - offset), from - r->start,
+                                         (size_t)(to - from), NULL));
+        }
+        position += part;
+        dst += part;
+        size -= part;
+    }
+    return LMC_OK;
+}
+
+/* The origin's read_back; user: the planner. What is read must be what was encoded, or nobody could
+ * restore what is predicted by it: so whole blocks are read, whose CRCs are known, though mostly
+ * whole ones are wanted anyhow. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    const lmc__planner *const p = (const lmc__planner *)user;
-    const uint64_t end = offset + size;
-    size_t i = lmc__find_quantized(p, file_number, offset);
-    LMC__TRY(p->options->read_back(p->options->user, file_number, offset, dst, size));
-    for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
-        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
-        LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
-                                     (uint8_t *)dst + (size_t)(from - offset), from - r->start,
-                                     (size_t)(to - from), NULL));
+    lmc__planner *const p = (lmc__planner *)user;
+    const lmc__listed_file *const f = lmc__listed_at(&p->listing, file_number);
+    uint64_t position = f->start + offset;
+    uint8_t *to = (uint8_t *)dst;
+    while (size != 0) {
+        const lmc__written_block block = lmc__find_block(p, f->stream, position);
+        const size_t skip = (size_t)(position - block.start),
+                     part = lmc__min(size, block.size - skip);
+        const int is_whole = part == block.size;
+        if (is_whole || p->block_number != block.number + 1) {
+            uint8_t *whole = to;
+            if (!is_whole) {
+                p->block_number = 0;
+                LMC__TRY(lmc__reserve(&p->block, block.size));
+                whole = p->block.data;
+            }
+            LMC__TRY(lmc__read_caller(p, f->stream, block.start, whole, block.size));
+            if (lmc__get_kernels()->crc32c(0, whole, block.size) !=
+                lmc__load32(p->block_crcs.data + 4 * (size_t)block.number))
+                return LMC_ERR_CHANGED;
+            if (!is_whole) p->block_number = block.number + 1;
+        }
+        if (!is_whole) memcpy(to, p->block.data + skip, part);
+        position += part;
+        to += part;
+        size -= part;
     }
     return LMC_OK;
 }
@@ -23097,6 +23455,9 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
+ * What the caller's memory has may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
+ *
  * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
  * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
  * does not even do that: it is moved to just before the next span, for which room is left there.
@@ -23164,6 +23525,8 @@ struct lmc_writer {
     int is_waiting;
     /* they are being written */
     int in_group;
+    /* the bytes at hand are in the caller's memory, and may change */
+    int is_callers;
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
@@ -23178,6 +23541,19 @@ static int lmc__is_size_unknown(const lmc_writer *w)
 static int lmc__is_header_wanted(const lmc_writer *w)
 {
     return w->in_file && w->plan.header_size != 0;
+}
+
+/* Notes where the run's blocks are, for who reads them back. */
+static enum lmc_status lmc__add_written_run(lmc_writer *w)
+{
+    lmc__written_run written;
+    if (!w->options.read_back) return LMC_OK;
+    written.range.stream = w->run.stream;
+    written.range.start = w->run.start;
+    written.range.end = w->run.start + w->run.size;
+    written.first_block = w->plan.block_crcs.size / 4 + w->coder.n_jobs;
+    written.block_size = w->run.block_size;
+    return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
 /* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
@@ -23212,6 +23588,7 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     w->segments.size = 0;
     LMC__TRY(lmc__parse_run(&w->run, &w->segments, body, body_size, listing, stream, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
+    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
                             run.block_size / lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
@@ -23252,6 +23629,9 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
+    if (w->options.read_back)
+        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
+            w->planned.block_size;
     for (i = LMC__SECTION_HEADER_SIZE; head[i] & 0x80; i++) {} /* Run_Size */
     head[i + 1] = (uint8_t)(head[i + 1] + LMC__SPARSE_MORE_LOG2);
     lmc__put_section_header(head, "RUN ", w->n_runs - 1, head + LMC__SECTION_HEADER_SIZE,
@@ -23287,6 +23667,8 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
                                         start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
+        if (w->options.read_back)
+            LMC__TRY(lmc__append(&w->plan.block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
@@ -23308,7 +23690,7 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
      * of the wave is made now, also for runs that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
-    return w->options.content_hashes && w->options.may_quantize
+    return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
                ? lmc__reserve(&w->contents, out->cap)
                : LMC_OK;
 }
@@ -23326,7 +23708,9 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs && slot > out->cap - out->size) {
+    if (c->n_jobs &&
+        (slot > out->cap - out->size || (w->run.prediction == LMC__PREDICT_OWN &&
+                                         !lmc__is_encoded(&w->plan, &w->run, at, size)))) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
@@ -23336,12 +23720,16 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, at, base, size));
-        job->base = base;
+        const enum lmc_status status =
+            lmc__read_prediction(&w->plan.origin, &w->run, at, base, size);
+        if (status == LMC_OK) job->base = base;
+        else if (status != LMC_ERR_CHANGED || quant) return status;
+        /* else a twin that has changed predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
-    if (quant && w->options.content_hashes) {
+    block_job->may_change = w->is_callers;
+    if ((quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
     }
@@ -23418,8 +23806,10 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
             if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
         } else { /* straight from the caller's memory */
             size_t rest;
+            w->is_callers = 1;
             LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
             LMC__TRY(lmc__encode_wave(w));
+            w->is_callers = 0;
             LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
         }
         data += n;
@@ -23761,6 +24151,9 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->contents, alloc_user);
     visit(&w->hasher.hashes, alloc_user);
     visit(&w->plan.quantized, alloc_user);
+    visit(&w->plan.written, alloc_user);
+    visit(&w->plan.block_crcs, alloc_user);
+    visit(&w->plan.block, alloc_user);
     visit(&w->plan.segments, alloc_user);
 }
 
@@ -25475,22 +25868,27 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
  * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
  * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. Of damaged files always a block:
- * a neighbour that is lost must not cost this one. */
+ * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
+ * cost this one: then it is read alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
+    enum lmc_status status;
     lmc__window *const window =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
     LMC__TRY(lmc__reserve(&window->bytes, n));
-    LMC__TRY(r->read_run(r, number, start, window->bytes.data, n));
-    window->bytes.size = n; /* nothing, if reading fails */
-    return LMC_OK;
+    status = r->read_run(r, number, start, window->bytes.data, n);
+    if (status != LMC_OK && n > run->block_size) {
+        n = run->block_size;
+        status = r->read_run(r, number, start, window->bytes.data, n);
+    }
+    if (status == LMC_OK) window->bytes.size = n;
+    return status;
 }
 
 /* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
@@ -27094,8 +27492,9 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
-    is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
-    memset(&is_first['a'], 1, 'z' - 'a' + 1);
+    is_first[LMC__BLOCK_SYNC] = is_first[(uint8_t)'F'] = is_first[(uint8_t)'R'] =
+        is_first[(uint8_t)'I'] = 1;
+    memset(&is_first[(uint8_t)'a'], 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
     w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;
@@ -28383,6 +28782,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     options = &o;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
+    if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);

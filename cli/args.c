@@ -10,6 +10,7 @@
 #include "help.h"
 #include "input/base.h"
 #include "option_table.h"
+#include "sys/memory.h"
 #include "sys/names.h"
 #include "sys/report.h"
 #include "verb/restore_parts.h"
@@ -63,6 +64,8 @@ struct reading {
     char **argv;
     int argc, at;
     int verb_at;      /* where the word of the verb stands; 0: nowhere */
+    const char *word; /* the first name, if that is no verb; or NULL */
+    int is_wrong;     /* it can be no file: it comes first, or more comes behind it */
     int has_mode;     /* the verb was asked for, by a word or by an option */
     const char *mode; /* as it was written */
     uint64_t given;   /* a bit for each of the options */
@@ -139,6 +142,64 @@ static int is_visible(const struct option *o, const struct arguments *a)
     return is_series(a) || (o->verbs & PLAIN);
 }
 
+/* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
+static int is_near(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    if (*a && *b && strcmp(a + 1, b + 1) == 0) return 1;
+    if (*a && strcmp(a + 1, b) == 0) return 1;
+    if (*b && strcmp(a, b + 1) == 0) return 1;
+    return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
+}
+
+/* What other tools have, and what there is instead. */
+static const struct {
+    const char *names, *says; /* each name with a space on both sides */
+} habits[] = {
+    {" -j --jobs --nproc ", "-T sets the number of threads"},
+    {" --level --best --ultra ", "levels are --fast, --max and --archive"},
+    {" -C --directory ", "-o names the output"},
+    {" -x --extract --restore ", "-d restores"},
+    {" --exclude --include ",
+     "a directory is compressed whole; lmc -d DIR.lmc PATH... restores parts"},
+    {" -n --dry-run ", "nothing is removed without --rm, and nothing is replaced without -f; in a "
+                       "series, prune and gc have --dry-run"},
+};
+
+/* The option that was meant: one that is near, or the only one that begins so. */
+static const char *find_meant(const struct arguments *a, const char *word)
+{
+    const char *longer = NULL;
+    size_t n_longer = 0;
+    for (const struct option *o = options; o < options + n_options; o++) {
+        if (!*o->name || !is_visible(o, a)) continue;
+        if (is_near(word, o->name)) return o->name;
+        if (strncmp(word, o->name, strlen(word)) != 0) continue;
+        longer = o->name;
+        n_longer++;
+    }
+    return n_longer == 1 ? longer : NULL;
+}
+
+/* name: with its dashes, and without a value */
+static int fail_unknown(const struct arguments *a, const char *name)
+{
+    char wanted[80], text[256];
+    const char *meant = name[1] == '-' ? find_meant(a, name + 2) : NULL;
+    snprintf(wanted, sizeof wanted, " %.70s ", name);
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (strstr(habits[i].names, wanted)) {
+            snprintf(text, sizeof text, "there is no option '%s'; %s", name, habits[i].says);
+            return fail_usage(a, "%s", text);
+        }
+    snprintf(text, sizeof text, "there is no option '%.100s'%s%s%s", name,
+             meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
+    return fail_usage(a, "%s", text);
+}
+
 /* "-dcf", "-T4", "-oOUT", "-o OUT". */
 static int read_letters(struct reading *r, const char *letters)
 {
@@ -151,8 +212,8 @@ static int read_letters(struct reading *r, const char *letters)
                               letters);
         while (o < options + n_options && (o->letter != *letters || !is_visible(o, r->a))) o++;
         if (o == options + n_options) {
-            char name[2] = {*letters, 0};
-            return fail_usage(r->a, "there is no option '-%s'", name);
+            const char name[] = {'-', *letters, 0};
+            return fail_unknown(r->a, name);
         }
         if (has_value(o)) return take_option(r, o, letters[1] ? letters + 1 : NULL);
         code = take_option(r, o, NULL);
@@ -163,13 +224,18 @@ static int read_letters(struct reading *r, const char *letters)
 /* What comes after "--": "force", "output=OUT", "output" before OUT. */
 static int read_word(struct reading *r, const char *word)
 {
+    char *name;
+    int code;
     for (const struct option *o = options; o < options + n_options; o++) {
         size_t size = strlen(o->name);
         if (strncmp(word, o->name, size) == 0 && is_visible(o, r->a) &&
             (word[size] == 0 || (has_value(o) && word[size] == '=')))
             return take_option(r, o, word[size] ? word + size + 1 : NULL);
     }
-    return fail_usage(r->a, "there is no option '--%s'", word);
+    name = copy_string(word - 2, strcspn(word, "=") + 2);
+    code = fail_unknown(r->a, name);
+    free(name);
+    return code;
 }
 
 static int read_all(struct reading *r)
@@ -381,26 +447,15 @@ static int find_first_name(const struct reading *r)
     return 0;
 }
 
-/* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
-static int is_near(const char *a, const char *b)
-{
-    while (*a && *a == *b) {
-        a++;
-        b++;
-    }
-    if (*a && *b && strcmp(a + 1, b + 1) == 0) return 1;
-    if (*a && strcmp(a + 1, b) == 0) return 1;
-    if (*b && strcmp(a, b + 1) == 0) return 1;
-    return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
-}
-
 /* A word that is no verb and no file: it is a mistake, and what comes behind it must not be
  * compressed. One behind options, and alone, is a file that is not there: "lmc -d model". */
-static int check_word(const struct reading *r, const char *word, int at)
+static int check_word(const struct reading *r)
 {
     char text[256];
-    const char *near = NULL, *series = "";
-    size_t n = strlen(word);
+    const char *const word = r->word, *near = NULL, *series = "";
+    const size_t n = strlen(word);
+    if (strcmp(word, "x") == 0 && access(word, F_OK) != 0)
+        return fail_usage(r->a, "'%s' is neither a command nor a file; -d restores", word);
     if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n ||
         access(word, F_OK) == 0)
         return CODE_OK;
@@ -413,7 +468,7 @@ static int check_word(const struct reading *r, const char *word, int at)
             near = word;
             series = "lmc series DIR ";
         }
-    if (!near && at > 1 && next_argument(r, at) >= r->argc) return CODE_OK;
+    if (!near && !r->is_wrong) return CODE_OK;
     snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s%s", word,
              near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
     return fail_usage(r->a, "%s", text);
@@ -454,8 +509,9 @@ static int find_verb(struct reading *r)
             a->topic = aliases[i].topic;
             return CODE_OK;
         }
-    return strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? CODE_OK
-                                                                     : check_word(r, word, at);
+    r->word = word;
+    r->is_wrong = at == 1 || next_argument(r, at) < r->argc;
+    return CODE_OK;
 }
 
 /* What the name of the program says. */
@@ -519,6 +575,7 @@ int read_arguments(struct arguments *a, int argc, char **argv)
     }
     code = find_verb(&r);
     if (code == CODE_OK) code = read_all(&r);
+    if (code == CODE_OK && !a->is_done && r.word) code = check_word(&r);
     if (code == CODE_OK && !a->is_done && is_series(a)) code = find_command(a);
     if (code == CODE_OK && !a->is_done) code = check_arguments(a, r.given);
     return code;

@@ -82,7 +82,7 @@ static int process_file(const char *path, int is_named, const struct arguments *
 static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
-    int code = list_tree(&l, path, LINKS_KEEP);
+    int code = list_tree(&l, path, LINKS_KEEP, 0);
     for (size_t i = 0; i < l.n; i++)
         if (is_operand(&l.entries[i], a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);

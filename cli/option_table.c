@@ -15,6 +15,7 @@
 #include "sys/names.h"
 #include "sys/report.h"
 #include "verb/series_manifest.h"
+#include "../formats/pattern.h"
 
 const struct verb_row verbs[N_VERBS] = {
     {NULL, NULL, "compressing", "FILE...", 0, INT_MAX, ""},
@@ -166,10 +167,7 @@ static int take_onto(struct arguments *a, const char *text)
     return CODE_OK;
 }
 
-static int take_quant(struct arguments *a, const char *text)
-{
-    return add_rule(&a->policy, text, "--quant");
-}
+static int take_quant(struct arguments *a, const char *text) { return add_rule(&a->policy, text); }
 
 static int take_policy(struct arguments *a, const char *text)
 {
@@ -183,6 +181,13 @@ static int take_name(struct arguments *a, const char *text)
     if (!fault) return CODE_OK;
     say(text, "%s", fault);
     return fail_usage(a, "--name wants another name%s", "");
+}
+
+static int take_match(struct arguments *a, const char *text)
+{
+    const char *fault = find_pattern_fault(text, strlen(text));
+    a->series.match = text;
+    return fault ? fail_usage(a, "--match wants a pattern: %s", fault) : CODE_OK;
 }
 
 static int take_keep(struct arguments *a, const char *text)
@@ -267,7 +272,7 @@ const struct option options[] = {
     {0, "settle", COUNT, V(SERIES_WATCH), AT(series.settle), 0, NULL, NULL},
     {0, "interval", COUNT, V(SERIES_WATCH), AT(series.interval), 1, NULL, NULL},
     {0, "once", FLAG, V(SERIES_WATCH), AT(series.once), 1, NULL, NULL},
-    {0, "match", TEXT, V(SERIES_WATCH), AT(series.match), 0, NULL, "a pattern for names"},
+    {0, "match", TEXT, V(SERIES_WATCH), 0, 0, take_match, "a pattern for names"},
 
     {'o', "output", TEXT, WRITERS | V(SALVAGE), 0, 0, take_output, "the name of the output"},
     {'c', "stdout", FLAG, WRITERS, AT(common.to_stdout), 1, NULL, NULL},
@@ -279,7 +284,8 @@ const struct option options[] = {
      1, NULL, NULL},
     {'k', "keep", FLAG, ALL, AT(remove_source), 0, NULL, NULL},
 
-    {0, "max-files", COUNT, MAKERS, AT(common.max_files), 1, NULL, "a number of files"},
+    {0, "max-files", COUNT, MAKERS | PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.max_files),
+     1, NULL, "a number of files"},
     {0, "max-depth", COUNT, MAKERS, AT(common.max_depth), 1, NULL, "a number of levels"},
 
     {0, "base", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},

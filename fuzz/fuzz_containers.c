@@ -1,12 +1,14 @@
-/* The command's readers of safetensors, GGUF and NumPy files. Input: the file, then 4 bytes of
- * parameters. What they hand out must be what a writer of snapshots accepts; the beginning of a
- * file, and a file whose size is not known, must give what the whole file gives, or ask for
- * more. */
+/* The command's readers of safetensors, GGUF and NumPy files. Input: the file, or decisions by
+ * which one is made (make_gguf.h), then 4 bytes of parameters. What they hand out must be what a
+ * writer of snapshots accepts; the beginning of a file, and a file whose size is not known, must
+ * give what the whole file gives, or ask for more. */
 #include "fuzz.h"
 
 #include "containers.h"
+#include "make_gguf.h"
 
 #define MOST_INPUT ((size_t)1 << 20)
+#define MOST_MADE ((size_t)1 << 18)
 
 static fuzz_guard input_guard;
 
@@ -23,7 +25,7 @@ static void check_same(const struct container *a, const struct container *b)
 }
 
 /* Only what is there, and of that no byte beyond: the parser is handed more and more, as
- * identify_source() does it. */
+ * identify_source() does it, and never more than a header may have. */
 static enum container_result parse_in_pieces(struct container *c, const uint8_t *data, size_t first,
                                              size_t size, uint64_t file_size,
                                              enum container_kind kind)
@@ -41,6 +43,22 @@ static enum container_result parse_in_pieces(struct container *c, const uint8_t 
     return result;
 }
 
+/* In place of the decisions: what is made by them. */
+static void make_file(fuzz_input *in, unsigned format)
+{
+    static uint8_t room[MOST_MADE];
+    struct maker m;
+    memset(&m, 0, sizeof m);
+    m.in = *in;
+    m.data = room;
+    m.cap = sizeof room;
+    if (format == 1) make_safetensors(&m);
+    if (format == 2) make_gguf(&m);
+    if (format == 3) make_npy(&m);
+    in->data = m.data;
+    in->size = m.size;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const enum container_kind kinds[] = {CONTAINER_NONE, CONTAINER_SAFETENSORS,
@@ -50,20 +68,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const enum container_kind kind = kinds[fuzz_bits(&p, 2)];
     const unsigned first = 9 + fuzz_bits(&p, 10), way = fuzz_bits(&p, 2);
     const uint64_t longer = (uint64_t)1 << fuzz_bits(&p, 6);
-    uint64_t file_size = in.size;
+    const unsigned made = fuzz_bits(&p, 2);
+    uint64_t file_size;
     struct container whole, other;
     enum container_result result, again;
 
     if (in.size > MOST_INPUT) return 0;
+    if (made) make_file(&in, made);
+    file_size = in.size;
     fuzz_reserve(&input_guard, MOST_INPUT);
     if (way == 1) file_size = LMC_UNKNOWN_SIZE;
     /* the rest of it is not here */
     if (way == 2 && longer <= CONTAINER_MAX_SIZE - in.size) file_size = in.size + longer;
+    if (in.size > CONTAINER_MAX_HEADER) in.size = CONTAINER_MAX_HEADER;
     FUZZ_BEGIN();
     result = container_parse(&whole, fuzz_copy(&input_guard, in.data, in.size, way == 3), in.size,
                              file_size, kind);
     FUZZ_CHECK(result != CONTAINER_MEMORY && (result != CONTAINER_MORE || way == 1 || way == 2));
     if (result == CONTAINER_BAD) FUZZ_CHECK(whole.error[0]);
+    FUZZ_CHECK(!container_is_legacy_torch(in.data, in.size) ||
+               !container_wants_view(in.data, in.size, "x.pt"));
     if (result == CONTAINER_OK) check_container(&whole, file_size);
 
     again = parse_in_pieces(&other, in.data, first, in.size, file_size, kind);

@@ -5,6 +5,8 @@
  *   2  policy, or a tensor's name and a policy
  *   3  three names
  *   4  text and a number for JSON
+ *   5  decisions by which a policy is made (make.h)
+ *   6  decisions for a series.json
  * CRCs are made right if the parameters say so. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memfd_create */
@@ -21,6 +23,10 @@ static FILE *silence;
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
 /* with what is private in them, and where stderr is the one above */
+#include "../formats/pattern.c"
+#include "../formats/policy.c"
+#include "../formats/roles.c"
+#include "../formats/utf8.c"
 #include "../cli/sys/attributes.c"
 #include "../cli/sys/io.c"
 #include "../cli/sys/memory.c"
@@ -50,6 +56,7 @@ static FILE *silence;
 #include "../cli/format/zip.c"
 #include "../cli/input/archive.c"
 #include "../cli/input/base.c"
+#include "../cli/input/damage.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
 #include "../cli/input/lost.c"
@@ -64,14 +71,16 @@ static FILE *silence;
 #include "../cli/input/source_links.c"
 #include "../cli/input/walk.c"
 #include "../cli/choose/policy.c"
-#include "../cli/choose/roles.c"
 #include "../cli/verb/apply_journal.c"
 #include "../cli/verb/apply_patches.c"
 #include "../cli/verb/apply_place.c"
 #include "../cli/verb/series_manifest.c"
 #include "../cli/verb/series_open.c"
 
+#include "make.h"
+
 #define MOST_INPUT ((size_t)1 << 18)
+#define MOST_MADE ((size_t)1 << 16)
 
 /* A copy with a zero behind it, of which the sanitizers know the end. */
 static char *copy_input(const uint8_t *data, size_t size)
@@ -220,9 +229,8 @@ static int parse_series(struct series *s, const char *text, size_t size)
     return parse_manifest(s, text, size);
 }
 
-static void run_series(fuzz_input *in)
+static void use_series(const fuzz_input *in, int repair)
 {
-    const int repair = (int)fuzz_draw(in, 1) & 1;
     char *text = copy_input(in->data, in->size), *again, *third;
     size_t size, third_size;
     struct series s;
@@ -252,27 +260,82 @@ static void run_series(fuzz_input *in)
     free(text);
 }
 
-/* -- policies -- */
-
-static size_t count_stars(const char *text)
+static void run_series(fuzz_input *in)
 {
-    size_t n = 0;
-    for (; *text; text++) n += *text == '*';
-    return n;
+    const int repair = (int)fuzz_draw(in, 1) & 1;
+    use_series(in, repair);
 }
 
-static void run_policy(fuzz_input *in)
+static void begin_making(struct maker *m, const fuzz_input *in)
 {
-    const int has_name = (int)fuzz_draw(in, 1) & 1;
-    char *name = has_name ? take_line(in) : copy_string("model.exp_avg", 13),
-         *text = copy_input(in->data, in->size);
+    static uint8_t room[MOST_MADE];
+    memset(m, 0, sizeof *m);
+    m->in = *in;
+    m->data = room;
+    m->cap = sizeof room;
+}
+
+static void make_series_entry(struct maker *m, void *user)
+{
+    const unsigned how = make_choice(m);
+    (void)user;
+    if (m->size && m->data[m->size - 1] == '}') make_byte(m, ',');
+    make_text(m, "{\"name\":\"");
+    make_name(m, how & 1 ? make_count(m, 1) : 2);
+    make_text(m, "\",\"state\":\"");
+    make_text(m, state_names[how % (STATE_GONE + 1)]);
+    make_text(m, "\",\"time\":");
+    make_decimal(m, make_number(m));
+    if (how & 64) {
+        make_text(m, ",\"source\":\"");
+        make_name(m, make_count(m, 1));
+        make_byte(m, '"');
+    }
+    if (how % (STATE_GONE + 1) != STATE_ADDING || how == 255) {
+        make_text(m, ",\"size\":");
+        make_decimal(m, make_number(m));
+        make_text(m, ",\"identity\":\"");
+        make_fill(m, '0' + how % 11, how >= 250 ? make_count(m, 1) : 2 * LMC_IDENTITY_SIZE);
+        make_byte(m, '"');
+    }
+    make_byte(m, '}');
+}
+
+static void run_made_series(fuzz_input *in)
+{
+    static const char *const words[] = {
+        "\"name\":", "\"state\":",    "\"kept\"",  "\"time\":",   "{",    "}",   "[", "]",
+        ",",         "\"identity\":", "\"size\":", "\"source\":", "null", "1e5", "-1"};
+    const struct make_grammar g = {words, sizeof words / sizeof *words, make_series_entry, NULL};
+    const unsigned how = (unsigned)fuzz_draw(in, 1);
+    fuzz_input made;
+    struct maker m;
+    begin_making(&m, in);
+    make_text(&m, "{\"lmc_series\": ");
+    make_decimal(&m, how < 240 ? 1 : make_number(&m));
+    make_text(&m, ", \"every\": ");
+    make_decimal(&m, how & 1 ? make_number(&m) : 16);
+    make_text(&m, ", \"snapshots\": [");
+    make_words(&m, &g);
+    if (how & 2) make_closed(&m, 1);
+    else make_byte(&m, ']');
+    make_text(&m, ",\n\"crc32c\": \"00000000\"}\n");
+    made.data = m.data;
+    made.size = m.size;
+    use_series(&made, 1);
+}
+
+/* -- policies -- */
+
+static void use_policy(char *name, const fuzz_input *in)
+{
+    char *text = copy_input(in->data, in->size);
     struct policy p;
     memset(&p, 0, sizeof p);
     if (!memchr(text, 0, in->size) && parse_policy(&p, text, "policy") == CODE_OK) {
         static const char *const dtypes[] = {"F32", "BF16", "U8", "other"};
         static const uint64_t shape[1] = {1000};
         lmc_tensor t;
-        size_t stars = 0; /* patterns of many take exponential time: they are the user's own */
         memset(&t, 0, sizeof t);
         t.name = name;
         t.rank = 1;
@@ -281,17 +344,14 @@ static void run_policy(fuzz_input *in)
         FUZZ_CHECK(p.log2_block == 0 || (p.log2_block >= 14 && p.log2_block <= 20));
         for (size_t i = 0; i < p.n_rules; i++) {
             const struct rule *r = &p.rules[i];
-            FUZZ_CHECK(*r->glob && r->roles && !(r->roles & ~ALL_ROLES));
+            FUZZ_CHECK(r->glob_size && !find_pattern_fault(r->text, r->glob_size));
+            FUZZ_CHECK(r->roles && !(r->roles & ~ALL_ROLES));
             FUZZ_CHECK(r->kind != CHOOSE_BITS || (r->bits >= 4 && r->bits <= 8));
             FUZZ_CHECK((r->kind != CHOOSE_BOUND && r->kind != CHOOSE_AUTO) ||
                        (r->bound > 0 && r->bound < 1));
-            stars += count_stars(r->glob);
         }
-        for (size_t i = 0; i < p.n_namings; i++) {
-            FUZZ_CHECK(p.namings[i].role < N_ROLES);
-            stars += count_stars(p.namings[i].glob);
-        }
-        for (size_t i = 0; i < 4 && stars <= 6; i++) {
+        for (size_t i = 0; i < p.n_namings; i++) FUZZ_CHECK(p.namings[i].role < N_ROLES);
+        for (size_t i = 0; i < 4; i++) {
             struct meaning found;
             t.dtype = dtypes[i];
             found = find_meaning(&p, "optimizer/state.bin", &t);
@@ -302,6 +362,51 @@ static void run_policy(fuzz_input *in)
     free_policy(&p);
     free(text);
     free(name);
+}
+
+static void run_policy(fuzz_input *in)
+{
+    const int has_name = (int)fuzz_draw(in, 1) & 1;
+    use_policy(has_name ? take_line(in) : copy_string("model.exp_avg", 13), in);
+}
+
+static void make_rule(struct maker *m, void *user)
+{
+    static const char *const fields[] = {",role=v", ",role=any", ",dtype=BF16", ",min=",
+                                         ",max=",   ",x",        ",base=1"},
+                             *const choices[] = {"bits:",  "lossless", "update:0.", "rel:0.",
+                                                 "nmse:.", "auto:1e-", ""};
+    const unsigned how = make_choice(m);
+    (void)user;
+    make_name(m, how & 1 ? make_count(m, 1) : 1);
+    make_byte(m, '*');
+    for (unsigned n = how / 64; n--;) {
+        make_text(m, fields[make_one_of(m, sizeof fields / sizeof *fields)]);
+        if (m->data[m->size - 1] == '=') {
+            make_decimal(m, make_number(m));
+            make_byte(m, (unsigned char)"KMG,"[n]);
+        }
+    }
+    make_byte(m, '=');
+    make_text(m, choices[how % 7]);
+    if (how % 7 != 1) make_decimal(m, make_number(m));
+    make_byte(m, '\n');
+}
+
+static void run_made_policy(fuzz_input *in)
+{
+    static const char *const words[] = {
+        "*",        "=",     "bits:8", "default ", "level=max", "block=16K", "role=v ",
+        "match=",   "m=a ",  "v=b",    " # ",      "\n",        ",role=any", ",min=",
+        "lossless", "[a-z]", "[!x]",   "?",        "\t",        "\r\n"};
+    const struct make_grammar g = {words, sizeof words / sizeof *words, make_rule, NULL};
+    fuzz_input made;
+    struct maker m;
+    begin_making(&m, in);
+    make_words(&m, &g);
+    made.data = m.data;
+    made.size = m.size;
+    use_policy(copy_string("model.exp_avg", 13), &made);
 }
 
 /* -- names -- */
@@ -376,8 +481,8 @@ static void run_json(fuzz_input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const runs[])(fuzz_input *) = {run_journal, run_series, run_policy, run_names,
-                                                 run_json};
+    static void (*const runs[])(fuzz_input *) = {
+        run_journal, run_series, run_policy, run_names, run_json, run_made_policy, run_made_series};
     fuzz_input in = {data, size};
     const unsigned what = (unsigned)fuzz_draw(&in, 1);
     if (in.size > MOST_INPUT || what >= sizeof runs / sizeof *runs) return 0;

@@ -5,12 +5,17 @@
  *     1   the pickle in such a file, in an archive that is made here
  *     2   a .distcp file without .metadata
  *     3   its .metadata, before it, of as many bytes as two bytes at the end say
+ *     4   decisions by which a file of torch.save() is made (make_torch.h)
+ *     5   decisions for a .distcp file without .metadata
+ *     6   decisions for one with .metadata
+ *     7   decisions as for 4, and how many reads of the file succeed
  *
  * What they hand out must be what a writer of snapshots accepts. They read nothing that is not
  * there, and what they read and allocate is in proportion to the input. */
 #include "fuzz.h"
 
 #include "containers.h"
+#include "make_torch.h"
 
 #define MOST_INPUT ((size_t)1 << 18)
 
@@ -21,10 +26,15 @@ struct memory {
     uint64_t n_read;
 };
 
+/* So many reads are possible, and then no more; below 0: all are. */
+static int reads_left;
+
 static int read_memory(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct memory *m = (struct memory *)user;
     FUZZ_CHECK(size <= m->size && offset <= m->size - size);
+    if (reads_left == 0) return -1;
+    if (reads_left > 0) reads_left--;
     if (size) memcpy(dst, m->data + offset, size);
     m->n_read += size;
     return 0;
@@ -41,7 +51,7 @@ static void parse(const uint8_t *data, size_t size, const char *name, const stru
     m.data = fuzz_copy(&guard, data, size, 0);
     m.size = size;
     m.n_read = 0;
-    v.size = size;
+    v.size = v.weight = size;
     v.read = read_memory;
     v.user = &m;
     result = container_parse_view(&c, &v, name, d);
@@ -54,96 +64,86 @@ static void parse(const uint8_t *data, size_t size, const char *name, const stru
     container_free(&c);
 }
 
-/* -- an archive around a pickle -- */
+static uint8_t room[MOST_INPUT], scratch[2 * MOST_INPUT];
 
-struct archive {
-    uint8_t *data;
-    size_t size;
-    uint8_t directory[4096];
-    size_t directory_size, n;
-};
-
-static void put_le(uint8_t *dst, uint64_t x, unsigned size)
+static void begin_making(struct maker *m, const fuzz_input *in)
 {
-    for (unsigned i = 0; i < size; i++) dst[i] = (uint8_t)(x >> 8 * i);
-}
-
-static void add_member(struct archive *a, const char *name, const uint8_t *data, size_t size)
-{
-    const size_t name_size = strlen(name), local = a->size;
-    uint8_t *header = a->data + local, *entry = a->directory + a->directory_size;
-    const size_t padding = (64 - (local + 30 + name_size) % 64) % 64;
-    memset(header, 0, 30);
-    memcpy(header, "PK\3\4", 4);
-    put_le(header + 26, name_size, 2);
-    put_le(header + 28, padding, 2);
-    memcpy(header + 30, name, name_size);
-    memset(header + 30 + name_size, 'Z', padding);
-    a->size += 30 + name_size + padding;
-    if (data) memcpy(a->data + a->size, data, size);
-    else memset(a->data + a->size, 7, size);
-    a->size += size;
-    memset(entry, 0, 46);
-    memcpy(entry, "PK\1\2", 4);
-    put_le(entry + 20, size, 4);
-    put_le(entry + 24, size, 4);
-    put_le(entry + 28, name_size, 2);
-    put_le(entry + 42, local, 4);
-    memcpy(entry + 46, name, name_size);
-    a->directory_size += 46 + name_size;
-    a->n++;
-}
-
-static void end_archive(struct archive *a)
-{
-    const size_t at = a->size;
-    uint8_t *end;
-    memcpy(a->data + a->size, a->directory, a->directory_size);
-    a->size += a->directory_size;
-    end = a->data + a->size;
-    memset(end, 0, 22);
-    memcpy(end, "PK\5\6", 4);
-    put_le(end + 8, a->n, 2);
-    put_le(end + 10, a->n, 2);
-    put_le(end + 12, a->directory_size, 4);
-    put_le(end + 16, at, 4);
-    a->size += 22;
+    memset(m, 0, sizeof *m);
+    m->data = room;
+    m->cap = sizeof room;
+    if (in) m->in = *in;
 }
 
 /* Storages of the sizes that seeds have. */
 static void parse_pickle(const uint8_t *data, size_t size)
 {
-    static uint8_t room[MOST_INPUT];
-    static struct archive a;
     static const uint16_t sizes[] = {48, 256, 24, 0, 128, 8};
-    char name[32];
+    struct make_archive a;
+    struct maker m;
     if (size > MOST_INPUT - 8192) return;
+    begin_making(&m, NULL);
     memset(&a, 0, sizeof a);
-    a.data = room;
-    add_member(&a, "a/data.pkl", data, size);
+    a.m = &m;
+    a.prefix = "a/";
+    a.directory.data = scratch;
+    a.directory.cap = MOST_INPUT;
+    make_member(&a, "data.pkl", 8, data, size, 0);
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        snprintf(name, sizeof name, "a/data/%u", i);
-        add_member(&a, name, NULL, sizes[i]);
+        const char name[] = {'d', 'a', 't', 'a', '/', (char)('0' + i)};
+        make_member(&a, name, sizeof name, NULL, sizes[i], 0);
     }
-    end_archive(&a);
-    parse(a.data, a.size, "x.pt", NULL);
+    make_end(&a);
+    parse(m.data, m.size, "x.pt", NULL);
+}
+
+/* What .metadata says; 0: nothing. To be freed. */
+static int read_metadata(struct dcp *d, const uint8_t *data, size_t size)
+{
+    const enum container_result result = dcp_read(d, data, size, size);
+    FUZZ_CHECK(result == CONTAINER_OK || (result == CONTAINER_BAD && d->error[0]));
+    return result == CONTAINER_OK;
 }
 
 static void parse_with_metadata(const uint8_t *data, size_t size, size_t metadata_size)
 {
     struct dcp d;
-    const enum container_result result = dcp_read(&d, data, metadata_size);
-    FUZZ_CHECK(result == CONTAINER_OK || (result == CONTAINER_BAD && d.error[0]));
-    if (result != CONTAINER_OK) return;
+    if (!read_metadata(&d, data, metadata_size)) return;
     parse(data + metadata_size, size - metadata_size, "__0_0.distcp", &d);
     dcp_free(&d);
+}
+
+/* Archives one behind another, and what tells of them: behind them, as they must be known. */
+static void parse_made_items(struct maker *m, int has_metadata)
+{
+    struct make_item items[8];
+    const size_t n = make_one_of(m, sizeof items / sizeof *items);
+    struct dcp d;
+    size_t size;
+    for (size_t i = 0; i < n; i++) {
+        items[i].at = m->size;
+        make_archive(m, scratch);
+        items[i].size = m->size - items[i].at;
+    }
+    size = m->size;
+    if (!has_metadata) {
+        parse(m->data, size, "__0_0.distcp", NULL);
+        return;
+    }
+    make_metadata(m, items, n);
+    if (read_metadata(&d, m->data + size, m->size - size)) {
+        parse(m->data, size, "__0_0.distcp", &d);
+        dcp_free(&d);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
-    const unsigned way = (unsigned)fuzz_draw(&in, 1) & 3;
+    const unsigned way = (unsigned)fuzz_draw(&in, 1) & 7;
+    struct maker m;
     if (in.size > MOST_INPUT) return 0;
+    begin_making(&m, &in);
+    reads_left = way == 7 ? (int)make_choice(&m) % 16 : -1;
     FUZZ_BEGIN();
     if (way == 0) parse(in.data, in.size, "x.pt", NULL);
     if (way == 1) parse_pickle(in.data, in.size);
@@ -152,6 +152,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const size_t metadata_size = (size_t)fuzz_draw(&in, 2);
         parse_with_metadata(in.data, in.size, metadata_size < in.size ? metadata_size : in.size);
     }
+    if (way == 4 || way == 7) {
+        make_archive(&m, scratch);
+        make_damage(&m, 0);
+        parse(m.data, m.size, "x.pt", NULL);
+    }
+    if (way == 5 || way == 6) parse_made_items(&m, way == 6);
     FUZZ_END();
     return 0;
 }

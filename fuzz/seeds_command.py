@@ -1,15 +1,14 @@
 """Seeds for the harnesses of the command's readers, for seeds.py: by the generators of the tests, and small ones made here."""
 import os
-import pickle
+import random
 import struct
 import sys
-import types
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'tests'), os.path.join(HERE, '..', 'spec')]
 from lmc_decode import crc32c  # noqa: E402
-from test_checkpoints import F, SAMPLES, archive, pickled, torch_file  # noqa: E402
+from test_checkpoints import F, SAMPLES, archive, metadata, pickled, torch_file  # noqa: E402
 from test_command import gguf, npy, safetensors, safetensors_raw  # noqa: E402
 
 
@@ -43,7 +42,16 @@ def container_files():
     yield 3, b"\x93NUMPY\1\0\x3a\0{'shape': (3L, 2L), 'descr': \"<u2\", 'fortran_order': True}\n" + data[:12]
 
 
+def decisions(n, seed):
+    """Inputs of harnesses that make files of them, which no file can be a seed for: noise."""
+    r = random.Random(seed)
+    for i in range(n):
+        yield r.randbytes(8 << i % 6)
+
+
 def containers():
+    for i, data in enumerate(decisions(120, 1)):
+        yield data + ((i * 0x1357 & 0xFFFFF) | (1 + i % 3) << 20).to_bytes(4, 'little')
     for kind, data in container_files():
         for expected in (kind, 0):
             for way in range(4):
@@ -89,6 +97,8 @@ def journals():
 
 
 def manifest():
+    for i, data in enumerate(decisions(60, 2)):
+        yield data + bytes([5 + i % 2])
     # parameters stand behind: the last byte says what it is
     for data in journals():
         for repair in (0, 7):
@@ -106,29 +116,9 @@ def manifest():
         yield text + number.to_bytes(8, 'little') + b'\4'
 
 
-def metadata(items):
-    """What torch.distributed.checkpoint pickles of (name, extents, position, offset, size), by classes of the names that it has."""
-    module = types.ModuleType('torch.distributed.checkpoint.metadata')
-    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint':
-        sys.modules[name] = types.ModuleType(name)
-    sys.modules[module.__name__] = module
-    for name in 'Metadata', 'MetadataIndex', 'TensorStorageMetadata', 'Size', '_StorageInfo':
-        setattr(module, name, type(name, (), {'__module__': module.__name__}))
-
-    def make(name, **state):
-        made = getattr(module, name)()
-        made.__dict__.update(state)
-        return made
-    data = pickle.dumps(make(
-        'Metadata', state_dict_metadata={name: make('TensorStorageMetadata', size=tuple(extents), chunks=[]) for name, extents, *_ in items}, planner_data=None,
-        storage_data={make('MetadataIndex', fqn=name, offset=tuple(position), index=i): make('_StorageInfo', relative_path='__0_0.distcp', offset=offset, length=size)
-                      for i, (name, _, position, offset, size) in enumerate(items)}), protocol=4)
-    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint', module.__name__:
-        del sys.modules[name]
-    return data
-
-
 def torch():
+    for i, data in enumerate(decisions(240, 3)):
+        yield data + bytes([4 + i % 4])
     item = torch_file({'w': F}, {'0': bytes(range(24))}, prefix='archive/')
     for protocol in 2, 4:
         items = [('w', [4, 3], [2 * i, 0], i * len(item), len(item)) for i in range(2)]

@@ -103,15 +103,14 @@
  *                         defaults, and of a newer one, if what it does not know is zero: else
  *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
  *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or smaller than
- *                         the member itself) is LMC_ERR_ARGUMENT. Options have no padding at their
- *                         ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
- *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
+ *                         wrong for a shared library. What is no size (above 4096, or no multiple
+ *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
+ * their ends, which could be mistaken for members. structs with          keep their size, for they
+ * stand in arrays, or a library fills what its reserved words        caller has laid out. A member
+ * that is added takes such a word, and 0 is its default, or says that the library does not know it.
+ * Libraries set them to zero, and refuse a file or tensor to be written in which they are not:
+ * LMC_ERR_UNSUPPORTED. other structs         stay as they are: callbacks, small parts of others,
+ * lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -152,6 +151,7 @@ enum lmc_status {
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
+    LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -252,7 +252,8 @@ typedef struct lmc_source {
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
  * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
  * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. */
+ * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
+ * also where lmc.h is implemented, or the linker does not find these functions. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
                                                     void *alloc_user);

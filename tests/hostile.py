@@ -8,7 +8,7 @@
 Each writes to standard output, but for chain. Nothing here is wrong: a decoder must take these files, or say LIMIT. They are small, and
 ask for much. SPDX-License-Identifier: MIT
 """
-import ctypes, hashlib, os, struct, sys
+import ctypes, hashlib, io, os, struct, sys, zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "spec"))
@@ -96,7 +96,7 @@ class File:
         head = bytes.fromhex("834C4D430D0A1A0A") + struct.pack("<BBHIQQ32sIQ", 1, 0, 80, 0, (2 if depth else 0) | (4 if own else 0), 0, base or bytes(32), depth, 0)
         self.header = head + struct.pack("<I", crc(head))
         self.parts, self.at = [self.header], 80
-        self.entries, self.items, self.n_files, self.n_runs = [], [], 0, 0
+        self.entries, self.items, self.n_files, self.n_runs, self.metadata = [], [], 0, 0, []
 
     def put(self, data):
         self.parts.append(data)
@@ -122,7 +122,8 @@ class File:
         for b in blocks: self.put(b)
 
     def done(self):
-        body = self.header + struct.pack("<II", self.n_files + self.n_runs, 0) + identity_of_snapshot(self.items) + b"".join(self.entries)
+        body = self.header + struct.pack("<II", self.n_files + self.n_runs, len(self.metadata)) + identity_of_snapshot(self.items) + b"".join(self.entries)
+        body += b"".join(struct.pack("<II", len(key), len(value)) + key + value for key, value in self.metadata)
         head = b"INDX" + struct.pack("<IQ", 0, len(body))
         head += struct.pack("<I", crc(head)) + struct.pack("<I", crc(body))
         at = self.at
@@ -270,6 +271,133 @@ def names():
            [(name, identity(0, dtype, (1,), bytes(4))) for name, dtype, _, _ in tensors])
     f.run(run_body(size, 14), [stored(0, 0, data)])
     return f.done()
+
+
+# -- what a small file says for long: each of these is listed, or refused, in memory that is in proportion to it --
+
+
+def tensors_of(names, rank=0, shared=None):
+    """A snapshot of empty tensors. names: each as (number back, prefix, middle, suffix) or bytes; every one but the first has the dtype and
+    shape of the one before."""
+    f, body, known = File(), [], []
+    for i, name in enumerate(names):
+        if isinstance(name, bytes):
+            body.append(bytes([0, 0]) + varint(len(name)) + name + bytes([5, 1 + rank]) + varint(1) * rank + varint(0))
+        else:
+            back, prefix, name, suffix = name
+            body.append(bytes([1]) + varint(back) + bytes([prefix, suffix]) + varint(len(name)) + name)
+            name = known[i - back][:prefix] + name + (known[i - back][-suffix:] if suffix else b"")
+        known.append(name)
+    one = identity(0, b"U8", (1,) * rank + (0,), b"")
+    f.file(varint(1) + bytes([0, 0]) + varint(0) + varint(0) + varint(len(known)) + b"".join(body), 0, [(name, one) for name in known])
+    return f.done()
+
+
+def prefix_names(n, rank=0, text=b"n"):
+    """Names of 510 bytes that take 5 each."""
+    return tensors_of([text * 510] + [(i + 1, 253, b"%05x" % i, 252) for i in range(n)], rank)
+
+
+def many_runs(n):
+    f = File()
+    f.file(file_body(n), crc(bytes(n)), [(b"", identity_of_file(bytes(n)))])
+    for i in range(n): f.run(run_body(1, 14), [stored(i, 0, b"\0")])
+    return f.done()
+
+
+def many_files(n, path=b"%06d"):
+    """Empty files in one section."""
+    f, empty = File(), identity_of_file(b"")
+    paths = [path % i for i in range(n)]
+    body = varint(n) + b"".join(bytes([0, 0]) + varint(len(p)) + p + varint(0) + varint(0) for p in paths)
+    f.section(b"FILE", 0, body)
+    f.n_files = 1
+    f.entries.append((bytes(4) + empty) * n)
+    f.items += [(p, empty) for p in paths]
+    return f.done()
+
+
+def with_metadata(*items):
+    f = File()
+    f.file(file_body(0, b"a"), 0, [(b"a", identity_of_file(b""))])
+    f.metadata += items
+    return f.done()
+
+
+def many_links(paths, target=b"a"):
+    return with_metadata((b"lmc.links", b"".join(b"s" + p + b"\0" + target + b"\0" for p in sorted(paths))))
+
+
+# A file of torch.save(): the one storage has 16 bytes. TENSOR makes four F32 of it, and is kept as number 0.
+TENSOR = (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x04tQK\0"
+          b"%s\x89ccollections\nOrderedDict\n)RtR")
+ONE = TENSOR % b"K\x04\x85K\x01\x85"
+
+
+def text(s):
+    return b"X" + struct.pack("<I", len(s)) + s
+
+
+def torch_file(pickle, members=()):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        for name, data in (("a/data.pkl", b"\x80\x02" + pickle + b"."), ("a/version", b"3\n"), ("a/data/0", bytes(16)), *members): z.writestr(name, data)
+    return out.getvalue()
+
+
+def same_keys(n):
+    """One tensor, n times under one key."""
+    return torch_file(b"}(" + text(b"a") + ONE + b"q\0" + (text(b"a") + b"h\0") * (n - 1) + b"u")
+
+
+def torch_names(n, key=b"", tensor=ONE):
+    """One tensor under n names, below a key that each of them repeats."""
+    names = b"}(" + text(b"000000") + tensor + b"q\0" + b"".join(text(b"%06d" % i) + b"h\0" for i in range(1, n)) + b"u"
+    return torch_file(b"}" + text(key) + names + b"s" if key else names)
+
+
+def torch_ranks(n):
+    return torch_names(n, tensor=TENSOR % (2 * (b"(" + b"K\1" * 32 + b"t")))
+
+
+def torch_deep(n, levels):
+    """n names below that many levels of keys of 20 bytes."""
+    names = b"}(" + text(b"000000") + ONE + b"q\0" + b"".join(text(b"%06d" % i) + b"h\0" for i in range(1, n)) + b"u"
+    return torch_file((b"}" + text(b"k" * 20)) * levels + names + b"s" * levels)
+
+
+def torch_opcodes(opcode, n, end=b""):
+    """A list of what the opcode makes, again and again."""
+    return torch_file(b"](" + opcode * n + b"e" + end)
+
+
+def torch_members(n):
+    return torch_file(b"}", [("a/data/%d" % i, b"") for i in range(1, n)])
+
+
+def checkpoint(name_size, n):
+    """(.metadata, .distcp): n items of one tensor, whose long name each of them has by reference."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        for name, data in ("a/data.pkl", b"\x80\x02" + ONE + b"."), ("a/version", b"3\n"), ("a/data/0", bytes(16)): z.writestr(name, data)
+    item = out.getvalue()
+    make = lambda module, name, state: b"c" + module + b"\n" + name + b"\n)\x81}(" + state + b"ub"
+    entries = []
+    for i in range(n):
+        index = make(b"m", b"I", text(b"fqn") + (text(b"w" * name_size) + b"q\0" if i == 0 else b"h\0") + text(b"offset") + b"N" + text(b"index") + b"N")
+        place = make(b"m", b"P", text(b"relative_path") + text(b"__0_0.distcp") + text(b"offset") + b"J" + struct.pack("<i", i * len(item)) +
+                     text(b"length") + b"J" + struct.pack("<i", len(item)))
+        entries.append(index + place)
+    return b"\x80\x02" + make(b"m", b"M", text(b"state_dict_metadata") + b"}" + text(b"storage_data") + b"}(" + b"".join(entries) + b"u") + b".", item * n
+
+
+def gguf_nested(depth):
+    """An array of arrays of arrays."""
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * depth
+
+
+def json_header(body):
+    return struct.pack("<Q", len(body)) + body
 
 
 def main(arguments):

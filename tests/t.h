@@ -154,6 +154,9 @@ void t_test_trees(void);
 void t_test_quantising_kernels(void);
 void t_test_cells(void);
 void t_test_workspace(void);
+/* The library's kernels call on_kernel before and after each of their steps, from now on; NULL: no
+ * more. Not in threads. */
+void t_call_in_kernels(void (*on_kernel)(void *user), void *user);
 
 uint16_t t_to_bf16(uint32_t v);
 uint16_t t_to_f16(uint32_t v);

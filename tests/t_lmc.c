@@ -24,6 +24,7 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 #include "../lmc.h"
 
 #include "private_block.h"
+#include "private_changing.h"
 #include "private_kernels.h"
 #include "private_trees.h"
 #include "private_quantise.h"

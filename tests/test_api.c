@@ -766,17 +766,20 @@ static void test_options(void)
     CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, 5000, LMC_BF16, NULL), LMC_OK);
     CHECK_STATUS(sink.write(sink.user, g_enc, size), LMC_OK);
     for (i = 0; i < sizeof all / sizeof *all; i++) {
-        size_t sizes[8], k;
+        size_t sizes[11], k;
         sizes[0] = 0;
         sizes[1] = sizeof(size_t);
         sizes[2] = all[i].size - sizeof(void *);
         sizes[3] = all[i].size;
-        sizes[4] = all[i].size + 1;
+        sizes[4] = all[i].size + sizeof(size_t);
         sizes[5] = 4096;
         sizes[6] = 4097;
         sizes[7] = 1;
+        sizes[8] = sizeof(size_t) + 1; /* these cut a member, or end behind half of one */
+        sizes[9] = all[i].size - 1;
+        sizes[10] = all[i].size + sizeof(size_t) / 2;
         CHECK(all[i].ends_with_member); /* no padding that a newer member could hide in */
-        for (k = 0; k < 8; k++) {
+        for (k = 0; k < 11; k++) {
             const size_t here = k == 0 ? all[i].size : sizes[k] < 8 ? 8 : sizes[k];
             uint8_t *const options = (uint8_t *)calloc(1, here); /* so no byte behind is read */
             enum lmc_status wanted;

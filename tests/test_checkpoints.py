@@ -11,11 +11,13 @@ SPDX-License-Identifier: MIT
 import io
 import json
 import os
+import pickle
 import random
 import shutil
 import struct
 import subprocess
 import sys
+import types
 import unittest
 import zipfile
 import zlib
@@ -61,6 +63,28 @@ def archive(members, method=zipfile.ZIP_STORED, prefix="a/", align=1):
 
 def torch_file(tensors, records, **more):
     return archive({"data.pkl": pickled(tensors), "byteorder": b"little", **{"data/" + k: v for k, v in records.items()}}, **more)
+
+
+def metadata(items):
+    """What torch.distributed.checkpoint pickles of (name, extents, position, offset, size), by classes of the names that it has."""
+    module = types.ModuleType('torch.distributed.checkpoint.metadata')
+    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint':
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules[module.__name__] = module
+    for name in 'Metadata', 'MetadataIndex', 'TensorStorageMetadata', 'Size', '_StorageInfo':
+        setattr(module, name, type(name, (), {'__module__': module.__name__}))
+
+    def make(name, **state):
+        made = getattr(module, name)()
+        made.__dict__.update(state)
+        return made
+    data = pickle.dumps(make(
+        'Metadata', state_dict_metadata={name: make('TensorStorageMetadata', size=tuple(extents), chunks=[]) for name, extents, *_ in items}, planner_data=None,
+        storage_data={make('MetadataIndex', fqn=name, offset=tuple(position), index=i): make('_StorageInfo', relative_path='__0_0.distcp', offset=offset, length=size)
+                      for i, (name, _, position, offset, size) in enumerate(items)}), protocol=4)
+    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint', module.__name__:
+        del sys.modules[name]
+    return data
 
 
 class Checkpoint(Case):
@@ -320,6 +344,154 @@ class Odd(Checkpoint):
         self.restores("delta", self.snapshot("many"), "--base", "many")
 
 
+class Limits(Checkpoint):
+    """Each limit of the readers of PyTorch's files is reached, and passed by one: see limits.txt. What is beyond stays bytes."""
+    DATA = f32(6)[:24]
+    RAW = {"data/0": ("BYTES", [24])}
+    GOOD = {"w": ("F32", [2, 3])}
+
+    def tensor(self, *fields):
+        """The opcodes of a tensor, without those around it."""
+        made = pickled({"w": fields or F})
+        return made[made.index(b"ctorch._utils"):made.rindex(b"R") + 1]
+
+    def found(self, made, **more):
+        """Names in a file of that object."""
+        return self.names(archive({"data.pkl": b"\x80\2" + made + b".", "byteorder": b"little", "data/0": self.DATA}, **more))
+
+    def listed(self, data):
+        """Also those that lmc itself names."""
+        self.write("x.pt", data)
+        self.lmc("-f", "x.pt")
+        return {t["name"] for f in self.listing("x.pt.lmc")["files"] for t in f["tensors"] + f["views"]}
+
+    def test_levels(self):
+        for levels, found in ((200, {".".join("k" * 200): ("F32", [2, 3])}), (201, self.RAW)):
+            self.assertEqual(self.found(b"}X\1\0\0\0k" * levels + self.tensor() + b"s" * levels), found)
+        self.assertIn("nested too deep", self.lmc("-v", "-f", "x.pt").stderr.decode())
+
+    def test_wrappers(self):
+        """Beyond 16 of them, a tensor is named as what is in the arguments of a call."""
+        for n, name in ((1, "w"), (16, "w"), (17, "w.0"), (18, "w.0")):
+            wrapped = b"ctorch._utils\n_rebuild_parameter\n(" * n + self.tensor() + b"\x88NtR" * n
+            self.assertEqual(self.found(b"}X\1\0\0\0w" + wrapped + b"s"), {name: ("F32", [2, 3])}, n)
+
+    def test_dimensions(self):
+        for rank, found in ((32, {"w": ("F32", [1] * 31 + [6])}), (33, self.RAW)):
+            shape = (1,) * (rank - 1) + (6,)
+            self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", "0", 6, 0, shape, (6,) * (rank - 1) + (1,))}, {"0": self.DATA})), found)
+
+    def test_storages_by_themselves(self):
+        """A storage has a stride, too: it had that of the tensor before it, or none."""
+        storage = self.tensor()[len(b"ctorch._utils\n_rebuild_tensor_v2\n("):]
+        storage = storage[:storage.index(b"tQ") + 2]
+        found = self.found(b"}(X\1\0\0\0s" + storage + b"X\1\0\0\0t" + storage + b"u")
+        self.assertEqual(found, {"s": ("F32", [6]), "t": ("F32", [6])})
+        self.assertEqual([v["strides"] for v in self.listing("x.pt.lmc")["files"][0]["views"]], [[1]])
+        self.assertEqual((self.cat("x.pt.lmc", "s"), self.cat("x.pt.lmc", "t")), (self.DATA, self.DATA))
+
+    def test_no_dimension(self):
+        """Where no tensor has a dimension there are no numbers of shapes; tests/run fuzz has such a file, too, which UBSan sees."""
+        found = self.found(b"}X\1\0\0\0a" + self.tensor("torch.FloatStorage", "0", 6, 0, (), ()) + b"s")
+        self.assertEqual(found, {"a@storage": ("F32", [6]), "a": ("F32", [])})
+
+    def test_names_of_members(self):
+        for size, found in ((254, self.GOOD), (255, {})):  # and a slash: find_prefix() has room for 255 bytes
+            self.assertEqual(self.names(torch_file({"w": F}, {"0": self.DATA}, prefix="p" * size + "/")), found)
+        for size, found in ((504, self.GOOD), (505, {"data/" + "k" * 505: ("BYTES", [24])})):  # 511 bytes with "a/data/"
+            key = "k" * size
+            self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", key, *F[2:])}, {key: self.DATA})), found)
+        # a name that is cut must not find the member of the shorter name
+        key = "k" * 504
+        self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", key + "k", *F[2:])}, {key: self.DATA})), {"data/" + key: ("BYTES", [24])})
+        for size in 255, 256, 257, 65535:  # local headers that have room on the stack, and others
+            self.assertEqual(self.names(archive({"data.pkl": pickled({"w": F}), "data/0": self.DATA, "x" * (size - 2): b"x"})), self.GOOD)
+
+    def test_members_of_metadata(self):
+        """A flag behind 63 others is seen, one behind 64 is not looked for."""
+        for n, views in ((63, ["w"]), (64, [])):
+            about = b"}(" + b"".join(b"M" + struct.pack("<H", i) + b"N" for i in range(n)) + b"X\4\0\0\0conj\x88u"
+            made = self.tensor().replace(b"\x89NtR", b"\x89N" + about + b"tR")
+            self.assertEqual(self.found(b"}X\1\0\0\0w" + made + b"s"), self.GOOD)
+            self.assertEqual([v["name"] for v in self.listing("x.pt.lmc")["files"][0]["views"]], views)
+
+    def test_nodes_and_links(self):
+        small = b"}X\1\0\0\0w" + self.tensor() + b"s"
+        n = 1 << 22
+        used = 21  # by what stands behind: nodes, and number 0
+        self.assertEqual(self.found(b"(" + b")" * (n - used) + b"1" + small), self.GOOD)
+        self.assertEqual(self.found(b"(" + b")" * (n - used + 1) + b"1" + small), self.RAW)
+        used = 17
+        self.assertEqual(self.found(b")\x940((" + b"h\0" * (n - used) + b"t1" + small), self.GOOD)
+        self.assertEqual(self.found(b")\x940((" + b"h\0" * (n - used + 1) + b"t1" + small), self.RAW)
+        self.assertIn("it is too large", self.lmc("-v", "-f", "x.pt").stderr.decode())
+
+    def test_long_pickle(self):
+        small = b"}X\1\0\0\0w" + self.tensor() + b"s"
+        for size, found in ((64 << 20, self.GOOD), ((64 << 20) + 1, self.RAW)):
+            filler = size - len(small) - 3 - 6
+            self.assertEqual(self.found(b"B" + struct.pack("<I", filler) + bytes(filler) + b"0" + small), found)
+
+    def test_long_names_of_globals(self):
+        """Each may be as long as the texts that it is made of; all of them together are bounded by the size of the pickle."""
+        small = b"}X\1\0\0\0w" + self.tensor() + b"s"
+        text = b"X" + struct.pack("<I", 1000) + b"m" * 1000
+        once = text + b"\x94" + text + b"\x94\x930"
+        self.assertEqual(self.found(once + small), self.GOOD)
+        self.assertEqual(self.found(once + b"h\0h\1\x930" * 100 + small), self.RAW)
+        self.assertIn("long names", self.lmc("-v", "-f", "x.pt").stderr.decode())
+
+    def test_byteorder(self):
+        for order, found in ((b"little", self.GOOD), (b"x" * 16, self.RAW), (b"x" * 17, self.GOOD)):
+            self.assertEqual(self.names(archive({"data.pkl": pickled({"w": F}), "byteorder": order, "data/0": self.DATA})), found)
+
+    def test_descriptions(self):
+        """What a file tells of its tensors is a tensor from 2,048 bytes on."""
+        small = len(pickled({"w": F}))
+        for size in 2047, 2048:
+            n = size - small - 6
+            made = b"\x80\2B" + struct.pack("<I", n) + bytes(n) + b"0" + pickled({"w": F})[2:]
+            self.assertEqual(len(made), size)
+            self.assertEqual("@data.pkl" in self.listed(archive({"data.pkl": made, "data/0": self.DATA})), size == 2048)
+
+    def test_tiny_tensors(self):
+        """Below 3,072 bytes of a file for each tensor, they are views; in files below 65,536 bytes they are tensors."""
+        def n_tensors(data):
+            self.write("x.pt", data)
+            self.lmc("-f", "x.pt")
+            return sum(t["name"].startswith("t") for t in self.listing("x.pt.lmc")["files"][0]["tensors"])
+        tensors, records = {"t%02d" % i: ("torch.FloatStorage", str(i), 6, 0, (6,), (1,)) for i in range(24)}, {str(i): self.DATA for i in range(24)}
+        bare = len(torch_file(tensors, {**records, "rest": b""}))
+        def sized(size):
+            return torch_file(tensors, {**records, "rest": bytes(size - bare)})
+        self.assertEqual(n_tensors(sized(65535)), 24)
+        self.assertEqual(n_tensors(sized(65536)), 0)
+        # "data/rest" and perhaps "@data.pkl", "@directory" are tensors, too
+        n = 24 + len([x for x in self.listed(sized(1 << 20)) if not x.startswith("t")])
+        self.assertEqual(n_tensors(sized(3072 * n)), 24)
+        self.assertEqual(n_tensors(sized(3072 * n - 1)), 0)
+
+    def test_metadata(self):
+        """Parts of as many dimensions as a tensor may have, and items of as long names."""
+        def names(name, rank, n_items=2):
+            shape = (1,) * (min(rank, 32) - 2) + (2, 3)
+            tensor = self.tensor("torch.FloatStorage", "0", 6, 0, shape, (6,) * (len(shape) - 2) + (3, 1))
+            item = archive({"data.pkl": b"\x80\2" + tensor + b".", "data/0": self.DATA}, prefix="archive/")
+            items = [(name, [1] * (rank - 2) + [2 * n_items, 3], [0] * (rank - 2) + [2 * i, 0], i * len(item), len(item)) for i in range(n_items)]
+            shutil.rmtree(self.path("x"), ignore_errors=True)
+            self.write("x/.metadata", metadata(items))
+            self.write("x/__0_0.distcp", item * n_items)
+            self.lmc("-f", "x")
+            self.restores("x.lmc", self.snapshot("x"))
+            return {k[1] for k in self.tensors("x.lmc")}
+        self.assertEqual(names("w", 2), {"w[0:2]", "w[2:4]"})
+        ones = "0:1," * 30
+        self.assertEqual(names("w", 32), {"w[%s0:2]" % ones, "w[%s2:4]" % ones})
+        self.assertEqual(names("w", 33), set())  # parts of nothing: two tensors of one name
+        for size, found in ((65534, {"n" * 65534}), (65535, set())):
+            self.assertEqual(names("n" * size, 2, 1), found)
+
+
 class Views(Checkpoint):
     """What PyTorch sees is what cat writes and -l lists: names that share bytes, other orders of dimensions."""
     def save(self, data, **tensors):
@@ -431,6 +603,17 @@ class Shifted(Checkpoint):
         self.write("b.bin", bytes(612) + new)
         self.assertLess(self.size("--base", "a.bin", "b.bin"), limit + 500)
         self.restores("size.lmc", self.read("b.bin"), "--base", "a.bin")
+
+    def test_borders(self):
+        """The border between two shifts is looked for in 65,536 bytes."""
+        old, more = f32(100000), random.Random(4).randbytes(70000)
+        self.write("a.bin", old)
+        middle = len(old) // 2
+        for size in 65535 - 512, 65536 - 512, 65535, 65536, 65537, 70000:  # 512: of the first anchors behind it
+            new = old[:middle] + more[:size] + old[middle:]
+            self.write("b.bin", new)
+            self.assertLess(self.size("--base", "a.bin", "b.bin"), size + 5000)
+            self.restores("size.lmc", new, "--base", "a.bin")
 
     def test_nothing_alike(self):
         self.write("a.bin", f32(20000))

@@ -436,7 +436,8 @@ class Verbs(Case):
                          [("a", "F32", [4, 25], 400), ("b", "BF16", [], 2), ("e", "F16", [0, 5], 0)])
         self.assertEqual(o["packed_size"], os.path.getsize(self.path("m.safetensors.lmc")))
         self.assertEqual(o["size"], os.path.getsize(self.path("m.safetensors")))
-        self.lmc("-l", "m.safetensors", code=3)
+        self.write("m.txt", b"no tensors")
+        self.lmc("-l", "m.txt", code=3, says="not an LMC file")
         self.lmc("-l", "-", code=1, says="save it to a file", stdin=b"abc")
 
     def test_no_escapes_reach_the_terminal(self):
@@ -1019,7 +1020,7 @@ class Directories(Case):
     def test_bad_container_in_a_directory(self):
         """Half a download must not keep the rest from being stored; but who names the file means a container."""
         for name in ("sub/model.safetensors", "x.gguf", "y.npy"):
-            self.write("d/" + name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+            self.write("d/" + name, b"<!DOCTYPE html><title>404: there is no such model here</title>\n")
             self.refuses("d/" + name, code=1, says="--opaque")
         self.write("d/good.safetensors", safetensors([("w", "BF16", [9], bf16(9))]))
         text = self.lmc("d", says="d/sub/model.safetensors: is not a valid safetensors file").stderr.decode()
@@ -1031,6 +1032,33 @@ class Directories(Case):
         self.lmc("-f", "--opaque", "d")
         self.lmc("-r", "d", says="d/y.npy: is not a valid NumPy file")
         self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
+
+    def test_git_lfs_pointers(self):
+        """What stands there until git LFS fetches the file. It was a safetensors header of 2336927755350992246 bytes, or fine."""
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345678\n" % (b"4d" * 32)
+        says = "is a git LFS pointer, not the file; run 'git lfs pull'"
+        for name in ("a.safetensors", "a.bin", "a.lmc"):
+            self.write(name, pointer)
+        self.write("good", b"good")
+        for args in (("a.safetensors",), ("a.bin",), ("stats", "a.bin"), ("diff", "a.bin", "good"), ("--base", "a.bin", "good")):
+            self.refuses(None, *args, code=1, says=says + ", or use --opaque")
+        for args in (("-d", "a.lmc"), ("-d", "a.lmc", "w"), ("-t", "a.lmc"), ("-l", "a.lmc"), ("cat", "a.lmc", "w"), ("stats", "a.lmc"), ("verify", "a.lmc"),
+                     ("salvage", "a.lmc"), ("apply", "a.lmc", "good"), ("--base", "a.lmc", "good"), ("rebase", "--onto", "none", "a.lmc", "-o", "b")):
+            self.refuses(None, *args, code=1, says=says)
+        self.refuses(None, "-d", "-o", "b", stdin=pointer, code=1, says=says)
+        self.lmc("--opaque", "a.bin")
+        self.assertEqual(self.lmc("-dc", "a.bin.lmc").stdout, pointer)
+        self.write("d/a.gguf", pointer)
+        self.write("d/b", pointer)
+        self.assertEqual(self.lmc("d", says="d/a.gguf: " + says).stderr.count(b"git lfs pull"), 2)
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.assertEqual(self.read("e/b"), pointer)
+        self.assertEqual(self.lmc("-r", "d", says=says).stderr.count(b"git lfs pull"), 2)
+
+    def test_empty_files(self):
+        self.write("e.lmc", b"")
+        for args in (("-d",), ("-t",), ("-l",), ("cat",), ("stats",), ("verify",), ("salvage",)):
+            self.refuses(None, *args, "e.lmc", code=3, says="e.lmc: is empty")
 
     def test_broken_file_name_is_shown_without_control_characters(self):
         self.write("d/\033[31m", b"x")
@@ -1265,6 +1293,41 @@ class Cat(Case):
 
     def cat(self, tensor, *args, **more):
         return self.lmc("cat", "m.safetensors.lmc", tensor, *args, **more).stdout
+
+    def test_files_that_are_not_compressed(self):
+        """-l and cat take what stats takes: the same tensors, and the same bytes, as of the snapshot of it."""
+        def tensors(name):
+            told = json.loads(self.lmc("-l", "--json", name).stdout)
+            self.assertEqual(told["size"], sum(f["size"] for f in told["files"]))
+            return [(f["path"], f["kind"], f["size"], [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"]) for t in f["tensors"]]) for f in told["files"]]
+        data = bf16(200)
+        self.write("x.gguf", gguf([("g", "BF16", [10, 20], data)]))
+        self.write("y.npy", npy("<f4", (5, 2), f32(10)))
+        self.write("d/a/m.safetensors", self.read("m.safetensors"))
+        self.write("d/x.gguf", self.read("x.gguf"))
+        self.write("d/config.json", b"{}")
+        os.makedirs(self.path("d/empty"))
+        for name in ("m.safetensors", "x.gguf", "y.npy", "d"):
+            self.lmc("-qf", name, "-o", "p.lmc")
+            self.assertEqual(tensors(name), tensors("p.lmc"))
+            for _, _, _, listed in tensors(name):
+                for tensor, dtype, shape, _, _ in listed:
+                    self.assertEqual(self.lmc("cat", name, tensor).stdout, self.lmc("cat", "p.lmc", tensor).stdout)
+                    if tensor and shape and dtype in ("F32", "BF16"):
+                        self.assertEqual(self.lmc("cat", "--npy", name, tensor + "[1:]").stdout, self.lmc("cat", "--npy", "p.lmc", tensor + "[1:]").stdout)
+            text = self.lmc("-l", name).stdout.decode()
+            self.assertIn(name + ": not compressed: ", text)
+            for tensor in [t[0] for f in tensors(name) for t in f[3]]:
+                self.assertIn(tensor, text)
+        self.assertEqual(self.lmc("cat", "d", "--safetensors", "g").stdout, self.lmc("cat", "p.lmc", "--safetensors", "g").stdout)
+        self.assertEqual(self.lmc("cat", "d", "--file", "config.json").stdout, b"{}")
+        self.lmc("cat", "m.safetensors", "nothing", code=1, says="has no tensor 'nothing'; 'lmc -l' lists them")
+        self.lmc("cat", "d", code=2, says="has several tensors; name one")
+        for source, output in (("x.gguf", "x.gguf"), ("d", "d/x.gguf")):
+            self.refuses(None, "cat", source, "g", "-f", "-o", output, code=1, says="same file")
+        self.write("bad.safetensors", self.read("m.safetensors")[:20])
+        for args in (("-l",), ("cat",)):
+            self.lmc(*args, "bad.safetensors", code=1, says="is not a valid safetensors file")
 
     def test_whole_tensors(self):
         self.assertEqual(self.cat("w"), self.data)

@@ -6,6 +6,7 @@ Time is not measured but limited, in seconds of CPU: what these files cost where
 SPDX-License-Identifier: MIT
 """
 import fcntl
+import filecmp
 import json
 import os
 import resource
@@ -16,7 +17,8 @@ import threading
 import time
 
 import hostile
-from test_command import LMC, Case, main, safetensors
+from hostile import make_vectors
+from test_command import LMC, Case, gguf, main, npy, safetensors, safetensors_raw
 
 LONG = "--long" in sys.argv
 if LONG: sys.argv.remove("--long")
@@ -177,6 +179,26 @@ class Time(Hostile):
         self.assertIn(b"--max-files", said)
         self.call("-d", "--max-files", "520", "-o", "links", "t.lmc", "*")
 
+    def test_links_to_directories(self):
+        """Two links in each of 40 directories are 2^39 ways to the file: what is taken from a directory is bounded."""
+        for i in range(40): os.makedirs(self.path("t/d%02d" % i))
+        for i in range(39):
+            for name in "ab": os.symlink("../d%02d" % (i + 1), self.path("t/d%02d/%s" % (i, name)))
+        self.write("t/d39/f", b"x")
+        self.write("x", b"x")
+        follow = ("--dereference",) if LONG else ("--dereference", "--max-files", "3000")
+        for args in (("-o", "t.lmc", "t"), ("diff", "x", "t"), ("stats", "t"), ("--base", "t", "-o", "t.lmc", "x"), ("series", "s", "add", "t")):
+            said = self.call(*args, *follow, seconds=60 if LONG else 4, code=1)[1]
+            self.assertIn(b"t: holds more than %d files and directories" % (1000000 if LONG else 3000), said, args)
+            self.assertIn(b"--max-files", said)
+            self.assertNotIn("t.lmc", os.listdir(self.dir))
+        os.mkdir(self.path("w"))
+        os.rename(self.path("t"), self.path("w/t"))
+        said = self.call("series", "s", "watch", "--once", "--settle", "0", *follow, "w", seconds=60 if LONG else 4, code=None)[1]
+        self.assertIn(b"--max-files", said)
+        self.call("-o", "t.lmc", "--max-files", "119", "w/t")  # 40 directories, 78 links, a file
+        self.call("-f", "-o", "t.lmc", "--max-files", "118", "w/t", code=1)
+
     def test_parts_in_what_is_there(self):
         """Directories that are there keep their mode, and go nowhere; a link is not followed; an error takes back what was made, no more."""
         self.write("t/a/b/c/f", b"f")
@@ -266,6 +288,54 @@ class Descriptors(Hostile):
         self.write("deep.lmc", bytes(broken))
         self.call(*args, files=24, code=3)
         self.assertEqual(os.listdir(self.dir), ["deep.lmc"])
+
+
+class Lists(Hostile):
+    """What is printed of a file of torch.save() that says much in few bytes. test_limits.py has what each verb takes."""
+
+    def names_of(self, data):
+        """Of the tensors and views of a file."""
+        self.write("x.pt", data)
+        self.call("-f", "x.pt")
+        file = json.loads(self.call("-l", "--json", "x.pt.lmc")[0])["files"][0]
+        return sorted(x["name"] for x in file["tensors"] + file["views"] if not x["name"].startswith("@"))
+
+    def test_equal_names(self):
+        """A tensor that stands under one name many times has it once; two tensors of one name stay two."""
+        self.assertEqual(self.names_of(hostile.same_keys(1000)), ["a"])
+        both = hostile.text(b"a") + hostile.ONE + b"q\0" + hostile.text(b"b") + hostile.ONE + b"q\1"
+        again = b"".join(hostile.text(b"ab"[i % 2:i % 2 + 1]) + b"h" + bytes([i // 2 % 2]) for i in range(400))
+        self.assertEqual(self.names_of(hostile.torch_file(b"}(" + both + again + b"u")), ["a", "a", "b", "b"])
+
+    def test_names_that_a_file_is_too_small_for(self):
+        """They are not listed, and -v says so; the file itself is compressed and restored as ever."""
+        data = hostile.torch_names(70000, b"k" * 900)
+        self.write("x.pt", data)
+        said = self.call("-v", "x.pt")[1]
+        self.assertIn(b"names and shapes take too much for the size of the file", said)
+        self.call("-f", "-o", "y", "-d", "x.pt.lmc")
+        self.assertEqual(self.read("y"), data)
+        self.assertEqual(self.call("-l", "x.pt.lmc")[1], b"")
+        self.assertIn(b"names and shapes take too much for the size of the file", self.call("-l", "-v", "x.pt.lmc")[1])
+        self.assertEqual(len(self.names_of(hostile.torch_names(700, b"k" * 900))), 700)
+
+    def test_long_names_once(self):
+        """The name of a tensor that many views are of stands in one line of them."""
+        self.write("x.pt", hostile.torch_names(50, b"k" * 600))
+        self.call("x.pt")
+        lines = self.call("-l", "x.pt.lmc")[0].splitlines()
+        self.assertEqual(sum(line.count(b"k" * 600) for line in lines), 51)
+        self.assertEqual(sum(line.endswith(b" of the same") for line in lines), 48)
+
+    def test_message_behind_the_table(self):
+        """Where standard output and standard error are one file, what is printed first comes first."""
+        self.write("a/f", b"x" * 5000)
+        self.call("a")
+        with open(self.path("log"), "wb") as log:
+            subprocess.run([LMC, "salvage", "-o", "out", "a.lmc"], cwd=self.dir, stdout=log, stderr=log, check=True)
+        lines = self.read("log").splitlines()
+        self.assertEqual(lines[0], b"a.lmc:")
+        self.assertIn(b"is whole", lines[-1])
 
 
 class Terminal(Hostile):
@@ -503,6 +573,203 @@ class Races(Hostile):
         self.write("b.bin", b"y" * 1000)
         self.assertIn(b"cannot lock it", self.call("series", "s", "add", "b.bin", code=1)[1])
         self.assertFalse(os.path.exists(self.path("elsewhere")))
+
+
+class Limits(Hostile):
+    """Each limit is reached, and passed by one: see limits.txt. Those of PyTorch's files are in test_checkpoints.py."""
+    def tensors_of(self, name, data):
+        """Compresses it, restores it; the listing of its tensors, and what was said."""
+        self.write(name, data)
+        said = self.call("-T1", "-v", "-f", "--fast", name, seconds=20)[1]
+        self.call("-T1", "-d", "-f", "-o", "back", name + ".lmc", seconds=20)
+        self.assertTrue(filecmp.cmp(self.path(name), self.path("back"), shallow=False))
+        return json.loads(self.call("-l", "--json", name + ".lmc")[0])["files"][0]["tensors"], said.decode()
+
+    def names(self, name, data):
+        return [t["name"] for t in self.tensors_of(name, data)[0]]
+
+    def refused(self, name, data):
+        """What is said of a file whose name promises its format."""
+        self.write(name, data)
+        return self.call("-T1", "-f", name, code=1)[1].decode()
+
+    def test_names_and_dtypes(self):
+        entry = lambda name, dtype: safetensors_raw('{"%s":{"dtype":"%s","shape":[1],"data_offsets":[0,1]}}' % (name, dtype), b"x")
+        self.assertEqual(self.names("a.safetensors", entry("n" * 65535, "U8")), ["n" * 65535])
+        self.assertIn("name of more than 65535", self.refused("a.safetensors", entry("n" * 65536, "U8")))
+        self.assertEqual(self.names("a.safetensors", entry("n", "D" * 32)), ["n"])
+        self.assertIn("1 to 32", self.refused("a.safetensors", entry("n", "D" * 33)))
+        self.assertEqual(self.names("a.gguf", gguf([("n" * 65535, "I8", [1], b"x")])), ["n" * 65535])
+        self.assertIn("too long", self.refused("a.gguf", gguf([("n" * 65536, "I8", [1], b"x")])))
+
+    def test_dimensions(self):
+        for name, made in (("a.safetensors", lambda shape: safetensors([("a", "U8", shape, b"x")])), ("a.gguf", lambda shape: gguf([("a", "I8", shape, b"x")])),
+                           ("a.npy", lambda shape: npy("|u1", tuple(shape), b"x"))):
+            self.assertEqual([t["shape"] for t in self.tensors_of(name, made([1] * 32))[0]], [[1] * 32])
+            self.assertIn("header is not understood" if name == "a.npy" else "more than 32 dimensions", self.refused(name, made([1] * 33)))
+
+    def test_depth_of_json(self):
+        """The object of the file is the first of 64 levels."""
+        made = lambda n: safetensors_raw('{"__metadata__":%s1%s}' % ('{"a":' * n, "}" * n))
+        self.assertEqual(self.names("a.safetensors", made(63)), [])
+        self.assertIn("nested more than 64 deep", self.refused("a.safetensors", made(64)))
+
+    def test_arrays_of_arrays(self):
+        """Of GGUF: those within the eighth array are values."""
+        def made(n):
+            value = struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * (n - 1) + struct.pack("<IQ", 0, 1) + b"x"
+            return gguf([("a", "I8", [1], b"x")], values=[("key", value)])
+        self.assertEqual(self.names("a.gguf", made(8)), ["a"])
+        self.assertIn("unknown type 9", self.refused("a.gguf", made(9)))
+
+    def test_claimed_tensors(self):
+        good = gguf([("a", "I8", [1], b"x")])
+        for n, why in (1 << 28, "its header is longer than"), ((1 << 28) + 1, "more than 2^28 tensors"):
+            self.assertIn(why, self.refused("a.gguf", good[:8] + struct.pack("<Q", n) + good[16:]))
+
+    def test_largest_sizes(self):
+        """2^63 - 1 is a number of bytes, and 2^63 is none, in each format."""
+        made = lambda n: safetensors_raw('{"a":{"dtype":"X","shape":[1],"data_offsets":[0,%d]}}' % n)
+        size = len(made(1 << 62))
+        self.assertIn("beyond the end", self.refused("a.safetensors", made((1 << 63) - 1 - size)))
+        self.assertIn("beyond the end", self.refused("a.safetensors", made((1 << 63) - size)))
+        self.assertIn("no valid data_offsets", self.refused("a.safetensors", made(1 << 63)))
+        self.assertIn("beyond the end", self.refused("a.npy", npy("|u1", ((1 << 63) - 1,), b"")))
+        self.assertIn("too large", self.refused("a.npy", npy("|u1", (1 << 63,), b"")))
+        one = gguf([("a", "I8", [1], b"x")])
+        at = one.index(struct.pack("<IQ", 24, 0)) - 8
+        for n, why in ((1 << 63) - 1, "beyond the end"), (1 << 63, "too large"):
+            self.assertIn(why, self.refused("a.gguf", one[:at] + struct.pack("<Q", n) + one[at + 8:]))
+
+    def test_longest_headers(self):
+        """100,000,008 bytes, of which the JSON of safetensors is all but eight."""
+        most = 100000008
+        text = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+        self.assertEqual(self.names("a.safetensors", safetensors_raw(text.ljust(most - 8), b"x")), ["a"])
+        self.assertIn("more than the allowed 100000000", self.refused("a.safetensors", safetensors_raw(text.ljust(most - 7), b"x")))
+        if not LONG: return
+        short = npy("|u1", (1,), b"", version=(2, 0))
+        made = lambda n: short[:8] + struct.pack("<I", n - 12) + short[12:].rstrip().ljust(n - 12) + b"x"
+        self.assertEqual(self.names("a.npy", made(most)), [""])
+        self.assertIn("longer than %d bytes" % most, self.refused("a.npy", made(most + 1)))
+        header = gguf([("a", "I8", [1], b"x")], values=[("key", struct.pack("<IQ", 8, 0))]).index(struct.pack("<IQ", 24, 0)) + 12
+        made = lambda n: gguf([("a", "I8", [1], b"x")], values=[("key", struct.pack("<IQ", 8, n - header) + b" " * (n - header))])
+        self.assertEqual(self.names("a.gguf", made(most)), ["a"])
+        self.assertIn("longer than %d bytes" % most, self.refused("a.gguf", made(most + 1)))
+
+    def test_words_of_npy(self):
+        """A type or a key that does not fit is none that is known, whatever it begins with; nor is that an error in a list of fields."""
+        for size in 15, 16, 17, 300:
+            self.assertEqual(self.names("a.npy", npy("|u1".ljust(size), (1,), b"x")), [])
+            other = npy("|u1", (1,), b"x").replace(b"'shape'", b"'" + b"shape".ljust(size, b"x") + b"'")
+            self.assertIn("not understood", self.refused("a.npy", other[:8] + struct.pack("<H", len(other) - 11) + other[10:]))
+        for size in 3, 4, 5:
+            said = self.tensors_of("a.npy", npy("[('%s', '<f4')]" % ("x" * size), (1,), bytes(4), descr_is_text=False))[1]
+            self.assertNotIn("not understood", said)
+
+    def test_threads(self):
+        self.write("a", b"x")
+        self.call("-T1024", "-f", "a")
+        self.assertIn(b"1024", self.call("-T1025", "-f", "a", code=2)[1])
+
+    def test_words_of_the_command_line(self):
+        self.write("a", b"x")
+        """What is too long for a message is cut."""
+        for size in 31, 32, 33, 200, 256, 500, 1100, 5000:
+            word = "x" * size
+            for args in (word,), ("--" + word, "a"), ("--dtype", word, "a"), ("--quant", word, "a"), ("--quant", word + "=bits:9", "a"), ("help", word):
+                said = self.call(*args, code=None)[1]
+                self.assertTrue(said.startswith(b"lmc: ") and said.count(b"\n") <= 3, (args, said))
+
+    def test_policy(self):
+        self.write("a.safetensors", safetensors([("a", "F32", [1], bytes(4))]))
+        for size, code in ((1 << 20) - 1, 0), (1 << 20, 2):
+            self.write("p", b"# ".ljust(size - 1, b"x") + b"\n")
+            self.call("-f", "--policy", "p", "a.safetensors", code=code)
+
+    def test_directories_above_one_another(self):
+        """1000, without an option."""
+        for n, code in (1000, 0), (1001, 1):
+            self.write("deep.lmc", hostile.deep(1, n))
+            said = self.call("-d", "-o", "out", "deep.lmc", code=code)[1]
+            self.assertEqual(b"--max-depth" in said, code == 1)
+            self.clear("out")
+
+    def test_listed_chain(self):
+        """Eight links are named, and more are counted."""
+        for k, (data, _) in enumerate(hostile.links(10)):
+            self.write("c%d.lmc" % k, data)
+        for n, counted in (8, False), (9, True):
+            said = self.call("-l", "-v", "c%d.lmc" % n)[0]
+            self.assertEqual(b"... %d in all" % n in said, counted, said)
+            self.assertEqual(said.count(b"c0.lmc"), not counted)
+
+    def test_links_of_a_chain(self):
+        """From 64 links on the base is restored."""
+        for k, (data, content) in enumerate(hostile.links(67)):
+            self.write("c%d.lmc" % k, data)
+            if k >= 62:
+                self.call("-d", "-f", "--search", ".", "-o", "out", "c%d.lmc" % k)
+                self.assertEqual(self.read("out"), content)
+
+    def test_texts_of_links(self):
+        """A path and a target of 65,535 bytes are listed; of 65,536 they break a rule (also the vectors links_..._too_long)."""
+        def made(path, target):
+            value = b"s" + path + b"\0" + target + b"\0"
+            return make_vectors.build([make_vectors.Src(b"f", b"data"), make_vectors.Run([make_vectors.stored(b"data")])], metadata=[(b"lmc.links", value)]).out
+        for size, code in (65535, 0), (65536, 3):
+            for data in made(b"p" * size, b"t"), made(b"l", b"t" * size):
+                self.write("l.lmc", data)
+                self.call("-t", "l.lmc", code=code)
+                self.call("-l", "l.lmc")
+
+    def test_tar_of_a_large_file(self):
+        """11 octal digits are 8 GiB less one; a larger size is in a header of its own."""
+        for size, kind in ((1 << 33) - 1, b"0"), (1 << 33, b"x"):
+            n, rest = divmod(size, hostile.LARGEST)
+            f = hostile.File()
+            f.file(hostile.file_body(size, b"large"), 0, [(b"large", bytes(32))])
+            f.run(hostile.run_body(size, 23), [hostile.zeros(0, i) for i in range(n)] + ([hostile.stored(0, n, bytes(rest))] if rest else []))
+            self.write("large.lmc", f.done())
+            p = subprocess.Popen([LMC, "-dc", "-T1", "large.lmc"], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            record = p.stdout.read(2048)
+            p.kill()
+            p.communicate()
+            self.assertEqual(record[156:157], kind)
+            if kind == b"x": self.assertIn(b"size=%d\n" % size, record)
+            else: self.assertEqual(record[124:136], b"%011o\0" % size)
+
+    def test_targets_of_links(self):
+        """Linux has targets of 4,095 bytes and none longer."""
+        os.mkdir(self.path("d"))
+        target = "./" * 2046 + "abc"
+        os.symlink(target, self.path("d/link"))
+        self.write("d/abc", b"old")
+        self.call("-o", "d.lmc", "d")
+        self.call("-d", "-o", "e", "d.lmc")
+        self.assertEqual(os.readlink(self.path("e/link")), target)
+        self.call("-t", "--base", "e", "d.lmc", code=None)
+        self.write("new", b"new")
+        said = self.call("-f", "-o", "d/link", "new", code=1)[1]  # what the link leads to has no room for a name beside it
+        self.assertIn(b"File name too long", said)
+        self.assertEqual((os.readlink(self.path("d/link")), self.read("d/abc")), (target, b"old"))
+
+    def test_manifest(self):
+        os.mkdir(self.path("s"))
+        for size, says in (256 << 20, b"it is not what lmc has written"), ((256 << 20) + 1, b"larger than any series"):
+            with open(self.path("s/series.json"), "wb") as f:
+                f.truncate(size)
+            self.assertIn(says, self.call("series", "s", "list", code=3)[1])
+
+    def test_bytes_of_a_field(self):
+        """A dump has 1,024 bytes of a field, and counts more."""
+        for size, digits in (1024, True), (1025, False):
+            f = hostile.File()
+            f.file(hostile.file_body(0, b"p" * size), 0, [(b"p" * size, hostile.identity_of_file(b""))])
+            self.write("p.lmc", f.done())
+            said = self.call("dump", "p.lmc")[0]
+            self.assertEqual(b"(%d bytes)" % size in said, not digits)
+            self.assertEqual(b"70 70 70 70" in said, digits)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,32 @@
 #!/usr/bin/env python3
-"""Files made to cost as much time and memory as they can, within hard limits: address space, CPU seconds, stack.
+"""Files made to cost as much time and memory as they can, within hard limits: memory, output, CPU seconds, stack.
 
-Usage: test_limits.py [--long] [-v] [NAME...]     NAME: only what has it in its name; --long: larger files; -v: prints what each took
+Usage: test_limits.py [--brief | --long] [-v] [NAME...]     NAME: only what has it in its name; --brief: few files, small ones; --long: larger
+files; -v: prints what each took
 
-Of each file, valid or not, the command is asked to check, list, restore and salvage it, and must end with an exit code of its own. What is
-promised (docs/security.md):
+There are two tables, each of files by verbs. The first has files made block by block (spec/make_vectors.py), which the command is asked to
+check, list, restore and salvage. The second has files that say much in few bytes (hostile.py), for every verb that reads one. The command
+must end with an exit code of its own. What is promised (docs/security.md):
 
-  memory   at most 8 times the size of the file, and 128 MiB, with one thread
+  memory   FACTOR[verb] times the size of the files, and 128 MiB, with one thread
+  output   what is listed is at most 128 times the size of the files, and 128 MiB
   time     in proportion to the file and to what it restores to: here 30 seconds, with files that take one or less
   stack    256 KiB are enough for the command
 
 The limit of time is no measurement: it finds what grows with the square. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
 """
-import os, resource, struct, subprocess, sys, tempfile
+import json, os, resource, struct, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "spec"))
+import hostile
 import make_vectors as make
 from make_vectors import Block, Group, Run, Src, T, build, gap_mode, nested_masks, plane_block, stored, tree
 
 LMC = os.environ.get("LMC", os.path.join(ROOT, "build", "lmc"))
-SECONDS, FACTOR, FIXED, STACK = 30, 8, 128 << 20, 256 << 10
-LONG, VERBOSE = "--long" in sys.argv, "-v" in sys.argv
+SECONDS, FIXED, STACK, PRINTED = 30, 128 << 20, 256 << 10, 128
+LOOK, COMPARE, MAKE = 24, 32, 64  # times the size: to check, list, restore, salvage; to compare, take out; to make another file of it
+LONG, BRIEF, VERBOSE = "--long" in sys.argv, "--brief" in sys.argv, "-v" in sys.argv
 ONLY = [a for a in sys.argv[1:] if not a.startswith("-")]
 SCALE = 10 if LONG else 1
 
@@ -117,27 +122,164 @@ def cases():
     yield "nothing but beginnings of sections", lambda: small[:small.index(b"RUN ")] + b"RUN FILE" * (1 << 17) * SCALE
 
 
+# Runs the command as often as it is asked to. It is small: the peak of a process counts what it was forked from.
+LAUNCHER = """
+import json, os, resource, sys
+for line in sys.stdin:
+    argv, at, stack, seconds, most = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        os.chdir(at)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for fd, name in (1, "printed"), (2, "said"): os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), fd)
+        for what, n in (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_STACK, stack), (resource.RLIMIT_AS, most):
+            if n is not None: resource.setrlimit(what, (n, n))
+        os.execv(argv[0], argv)
+    _, status, used = os.wait4(pid, 0)
+    print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024, used.ru_utime + used.ru_stime]), flush=True)
+"""
+
+
+class Launcher:
+    def __init__(self, at):
+        self.at = at
+        self.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", LAUNCHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, *argv, stack=STACK, most=None):
+        """(exit code, peak of memory, CPU seconds, bytes printed, what was said)"""
+        self.process.stdin.write(json.dumps([argv, self.at, stack, SECONDS * SCALE, most]) + "\n")
+        self.process.stdin.flush()
+        code, peak, seconds = json.loads(self.process.stdout.readline())
+        with open(os.path.join(self.at, "said"), "rb") as file: said = file.read()
+        return code, peak, seconds, os.path.getsize(os.path.join(self.at, "printed")), said
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def bombs():
+    """(name, what makes {name of file: bytes}, verbs or None for all): an LMC file is x.lmc; of others, the command makes it."""
+    n = 1 if BRIEF else 2
+
+    def one(name, make, *numbers, verbs=None, **more):
+        return name, lambda: {"x.lmc": make(*numbers, **more)}, verbs
+
+    def torch(name, make, *numbers):
+        return name, lambda: {"x.pt": make(*numbers)}, None
+
+    def dcp(name_size, items):
+        metadata, data = hostile.checkpoint(name_size, items)
+        return {"x/.metadata": metadata, "x/__0_0.distcp": data}
+    yield torch("a tensor often under one key", hostile.same_keys, 250000)
+    yield torch("many names below a long key", hostile.torch_names, 70000, b"k" * 900)
+    yield torch("pickle: kept", hostile.torch_opcodes, b"N\x94", 2000000 * n)
+    yield torch("members of a ZIP archive", hostile.torch_members, 10000 * n)
+    yield one("names by Prefix and Suffix", hostile.prefix_names, 6000 * n * SCALE)
+    yield one("deep directories", hostile.deep, 1, 900)
+    yield one("segments of a byte", hostile.segments_of_one_byte, 10000 * n, 2)
+    yield "a record of rules", lambda: {"x.lmc": hostile.with_metadata((b"lmc.policy", b"[" + b"{}," * (300000 * n * SCALE) + b"{}]"))}, ("-l",)
+    yield "items with long names", lambda: dcp(60000, 500 * n), None
+    if BRIEF: return
+    yield one("the same, more of them", hostile.prefix_names, 75000 * SCALE, verbs=("-l --json", "salvage --json"))
+    yield one("the same, of many dimensions", hostile.prefix_names, 6000, rank=31)
+    yield one("the same, of what is escaped", hostile.prefix_names, 6000, text=b"\x1b")
+    yield one("empty files", hostile.many_files, 1000)
+    yield one("long paths", hostile.many_files, 500, b"p" * 4000 + b"%06d")
+    yield one("runs of a byte", hostile.many_runs, 5000 * SCALE)
+    yield "metadata", lambda: {"x.lmc": hostile.with_metadata(*((b"%07d" % i, b"") for i in range(50000 * SCALE)))}, None
+    yield "a large value of metadata", lambda: {"x.lmc": hostile.with_metadata((b"\x1b[31m\xff", bytes(2000000 * SCALE)))}, None
+    yield one("links", hostile.many_links, [b"%06d" % i for i in range(1000)])
+    yield one("links with long targets", hostile.many_links, [b"%06d" % i for i in range(20)], b"../" * 1300)
+    yield torch("the same key, more often", hostile.same_keys, 1000000)
+    yield torch("many names", hostile.torch_names, 300000 * SCALE)
+    yield torch("names deep down", hostile.torch_deep, 1000, 190)
+    yield torch("many dimensions", hostile.torch_ranks, 40000)
+    yield torch("pickle: dicts", hostile.torch_opcodes, b"}", 8000000)
+    yield torch("pickle: dicts and nothing", hostile.torch_opcodes, b"}NNNNNNN", 1000000)
+    yield torch("pickle: marks", hostile.torch_opcodes, b"(", 8000000)
+    yield torch("pickle: texts", hostile.torch_opcodes, b"\x8c\0", 4000000)
+    yield "nested arrays of GGUF", lambda: {"x.gguf": hostile.gguf_nested(300000)}, None
+    yield "nested JSON", lambda: {"x.safetensors": hostile.json_header(b'{"a":' * 800000)}, None
+    yield "keys of JSON", lambda: {"x.safetensors": hostile.json_header(b"{" + b",".join(
+        b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in range(15000 * SCALE)) + b"}")}, None
+
+
+VERBS = [  # words behind which the file stands; what is promised; whether it lists
+    ("-t", (), LOOK, 0), ("-t", ("--hash",), LOOK, 0), ("-l", (), LOOK, 1), ("-l", ("-v",), LOOK, 1), ("-l", ("--json",), LOOK, 1), ("-d", ("-f", "-o", "out"), LOOK, 0),
+    ("salvage", ("-f", "-o", "out"), LOOK, 1), ("salvage", ("--json", "-f", "-o", "out"), LOOK, 1), ("verify", (), LOOK, 0), ("dump", ("-v",), LOOK, 1),
+    ("stats", (), COMPARE, 1), ("stats", ("--json",), COMPARE, 1), ("diff", ("FIRST",), COMPARE, 1), ("diff", ("--json", "FIRST"), COMPARE, 1),
+    ("cat", ("--safetensors", "-f", "-o", "out"), COMPARE, 0), ("cat", (), COMPARE, 0), ("-d", ("-f", "-o", "out", "LAST", "*"), COMPARE, 0),
+    ("rebase", ("--onto", "none", "-f", "-o", "out"), MAKE, 0), ("-z", ("-f", "-o", "out"), MAKE, 0)]
+BRIEF_VERBS = ("-l", "salvage", "diff", "cat")
+
+
+def remove(*paths):
+    paths = [path for path in paths if os.path.lexists(path)]
+    if paths: subprocess.run(["rm", "-rf", *paths], check=True)  # deeper than shutil.rmtree goes
+
+
+def words_of(verb, words, file):
+    """The command's words: FIRST is what a file is compared with, LAST where the file stands before others."""
+    words = ["y.lmc" if w == "FIRST" else w for w in words]
+    words = [w if w != "LAST" else file for w in words] if "LAST" in words else words + [file]
+    return [LMC, verb, *(["-q"] if verb != "dump" and "-v" not in words and verb != "salvage" else []), "-T1", *words]
+
+
+def explode(launcher, make_files, only):
+    """Runs all verbs on a bomb; yields (what, whether it keeps the promises, what it took)."""
+    at = launcher.at
+    remove(*(os.path.join(at, x) for x in os.listdir(at)))
+    size = 0
+    for file, data in make_files().items():
+        os.makedirs(os.path.dirname(os.path.join(at, file)), exist_ok=True)
+        with open(os.path.join(at, file), "wb") as f: f.write(data)
+        size += len(data)
+    with open(os.path.join(at, "y.lmc"), "wb") as f: f.write(hostile.many_files(1))
+    root = file.partition("/")[0]
+    runs = []
+    if root != "x.lmc":  # what is no LMC file is compressed as it is, and then once more, as an attacker would
+        runs = [(size, "-z", ["-f", "-o", "made.lmc"], MAKE, 0, root), (size, "-z", ["-f", "--opaque", "-o", "x.lmc"], MAKE, 0, root)]
+    runs += [(None, verb, words, factor, lists, "x.lmc") for verb, words, factor, lists in VERBS
+             if (verb in BRIEF_VERBS if BRIEF else not only or " ".join([verb, *words]).startswith(only))]
+    for size, verb, words, factor, lists, file in runs:
+        remove(os.path.join(at, "out"), os.path.join(at, "out.partial"))
+        if size is None: size = os.path.getsize(os.path.join(at, "x.lmc"))
+        bound, most = factor * size + FIXED, PRINTED * size + FIXED
+        code, peak, seconds, printed, said = launcher.run(*words_of(verb, words, file), most=2 * bound + (1 << 30))
+        good = code in (0, 1, 2) and peak <= bound and (not lists or printed <= most) and b"out of memory" not in said
+        yield " ".join([verb, *words]), good, "%9d bytes: exit %d, %6.2f s, %6.1f of %6.1f MiB, %5.1f MB printed" % (
+            size, code, seconds, peak / (1 << 20), bound / (1 << 20), printed / 1e6), said
+
+
 def set_limits(size):
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS * SCALE, SECONDS * SCALE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
-    resource.setrlimit(resource.RLIMIT_AS, (FACTOR * size + FIXED,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (LOOK * size + FIXED,) * 2)
 
 
 def main():
     passed, failed = 0, 0
     scratch = tempfile.mkdtemp()
+    launcher = Launcher(scratch)  # now, while this process is small
+    for name, make_files, only in bombs():
+        if ONLY and not any(word in name for word in ONLY): continue
+        for what, good, took, said in explode(launcher, make_files, only):
+            passed, failed = passed + good, failed + (not good)
+            if not good: print("FAILED: %s, %s: %s, %s" % (name, what, took, said[-300:].decode("utf-8", "replace")))
+            elif VERBOSE: print("%-32s %-32s %s" % (name, what, took))
+    launcher.close()
     verbs = [("check", ["-t"]), ("list", ["-l"]), ("restore", ["-d", "-o", "out"])]
     if b"salvage" in subprocess.run([LMC, "help"], stdout=subprocess.PIPE).stdout: verbs.append(("salvage", ["salvage", "-o", "out"]))
-    for name, make_file in cases():
+    for name, make_file in () if BRIEF else cases():
         if ONLY and not any(word in name for word in ONLY): continue
         data = bytes(make_file())
         with open(os.path.join(scratch, "x.lmc"), "wb") as file:
             file.write(data)
         for verb, words in verbs:
             for left in ("out", "out.partial"):
-                left = os.path.join(scratch, left)
-                subprocess.run(["rm", "-rf", left], check=True)  # deeper than shutil.rmtree goes
+                remove(os.path.join(scratch, left))
             if name.startswith("constants") and verb in ("restore", "salvage") and not LONG: continue  # half a GB on disk
             command = [LMC] + (words if verb == "salvage" else ["-q", "-T1"] + words) + ["x.lmc"]
             process = subprocess.Popen(command, cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=lambda: set_limits(len(data)))
@@ -151,7 +293,7 @@ def main():
             passed, failed = passed + good, failed + (not good)
             if not good: print("FAILED: %s, %s: exit %d, %s" % (name, verb, code, said[-300:].decode("utf-8", "replace")))
             if VERBOSE: print("%-52s %-8s %9d bytes: exit %d, %6.2f s, %6.1f MB" % (name, verb, len(data), code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
-    subprocess.run(["rm", "-rf", scratch], check=True)
+    remove(scratch)
     if passed + failed < 10: failed += 1
     print("%d passed, %d failed" % (passed, failed))
     return int(failed > 0)

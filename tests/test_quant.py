@@ -11,10 +11,11 @@ import os
 import random
 import shutil
 import struct
+import subprocess
 import sys
 from array import array
 
-from test_command import DECODER, Case, bf16, main, rounded, safetensors
+from test_command import DECODER, LMC, Case, bf16, main, rounded, safetensors
 
 ROWS, COLUMNS = 96, 192  # more than the least that is quantised
 EPS = 1e-8
@@ -407,7 +408,7 @@ class Rules(Quant):
         for rule, says in (("*", "a rule is a pattern"), ("*=bits:9", "a number from 4 to 8"), ("*=bits:3", "a number from 4 to 8"), ("*=bits:", "a number"),
                            ("*=bits:88", "from 4 to 8"), ("*=update:1", "above 0 and below 1"), ("*=update:0", "above 0"), ("*=rel:nan", "above 0"),
                            ("*=nmse:-1e-3", "above 0"), ("*=update:0x1p-3", "above 0"), ("*=update:0.1x", "above 0"), ("*=update: 0.1", "above 0"),
-                           ("*=loss", "lossless"), ("*=", "lossless"), ("=bits:8", "begins with a pattern"), ("*,role=v", "lossless"),
+                           ("*=loss", "lossless"), ("*=", "lossless"), ("=bits:8", "begins with a pattern"), ("*,role=v", "lossless"), ("*=rel:" + "0" * 200 + ".1", "a bound is"),
                            ("*,role=w=bits:8", "role= wants"), ("*,dtype=F99=bits:8", "dtype= wants"), ("*,min=1T=bits:8", "min= and max="),
                            ("*,max=99999999999G=bits:8", "min= and max="), ("*,base=no=bits:8", "there is no base="), ("*,rol=any=lossless", "the fields are"), ("*,type=F32,role=m=bits:8", "the fields are"), ("", "a rule is a pattern")):
             self.refuses("a.safetensors", "-o", "x.lmc", "--quant", rule, code=2, says=says)
@@ -425,6 +426,53 @@ class Rules(Quant):
             self.refuses(*verb, "x.lmc", "--quant", "*=bits:8", code=2, says="--quant is for compressing")
         for verb in ("fold", "rebase", "verify", "diff", "cat", "apply"):
             self.refuses(verb, "x.lmc", "y", "--quant", "*=bits:8", code=2, says="--quant is for compressing")
+
+    def test_patterns(self):
+        """tests/patterns.txt, line by line; python/tests/test_patterns.py does the same."""
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "patterns.txt"), encoding="utf-8") as f:
+            rows = [line.rstrip("\n").split("\t") for line in f if not line.startswith("#")]
+        self.assertGreater(len(rows), 75)
+        names = sorted({name for _, name, _ in rows})
+        self.write("m.safetensors", safetensors([(name, "F32", [1], b"1234") for name in names]))
+        found = {}
+        for pattern in {pattern for pattern, *_ in rows}:
+            p = subprocess.run([LMC, "-q", "-f", "m.safetensors", "--quant", pattern + ",role=any=lossless"], cwd=self.dir, capture_output=True)
+            if p.returncode == 2:
+                self.assertIn(("lmc: --quant: '%s,role=any=lossless': " % pattern).encode(), p.stderr)
+                continue
+            self.assertEqual((p.returncode, p.stderr), (0, b""), pattern)
+            found[pattern] = {t["name"] for t in self.listing("m.safetensors.lmc").get("policy", {"tensors": []})["tensors"]}
+        for pattern, name, says in rows:
+            self.assertEqual("refused" if pattern not in found else "yes" if name in found[pattern] else "no", says, (pattern, name))
+
+    def test_what_is_lossless_stays_exact(self):
+        """Patterns of other languages once meant one thing here, another in Python: now they are refused where they do."""
+        m = moments(rows=400, columns=300)[0]
+        self.file_of(("layer.exp_avg", "F32", [400, 300], m), name="m.safetensors")
+        for pattern in ("[!e]*", "layer.*", "*"):
+            o = self.compress("m.safetensors", "*=rel:0.01", pattern + "=lossless")
+            self.assertEqual((self.losses(o), self.restore()), ({}, {"layer.exp_avg": m}))
+        for pattern, says in (("[^e]*", "begins with '[!'"), ("[[:lower:]]*", "write '[a-z]'"), ("layer\\.*", "stands for a '*'"), ("*.{a,b}", "a pattern for each")):
+            self.refuses("m.safetensors", "-o", "y.lmc", "--quant", "*=rel:0.01", "--quant", pattern + "=lossless", code=2, says=says)
+            self.write("p", ("role=v match=" + pattern).encode())
+            self.refuses("m.safetensors", "-o", "y.lmc", "--policy", "p", code=2, says="p:1: ")
+
+    def test_patterns_of_files_and_tensors(self):
+        """One language for all: what is no pattern can still be a name."""
+        names = ("a.0", "a.1", "b[0]", "b.c")
+        for path in ("d/x[1]", "d/y/1", "d/y/2"):
+            self.write(path, safetensors([(n, "F32", [1], b"1234") for n in names]))
+        self.lmc("d")
+        for pattern, wanted in (("y/[!1]", ["y", "y/2"]), ("x[[]*", ["x[1]"]), ("x[1]", ["x[1]"]), ("*", ["x[1]", "y", "y/1", "y/2"])):
+            self.lmc("-d", "-q", "-o", "r", "d.lmc", pattern)
+            self.assertEqual(self.tree("r"), wanted, pattern)
+            shutil.rmtree(self.path("r"))
+        self.refuses("-d", "-o", "r", "d.lmc", "[^x]*", code=1, says="has no file '[^x]*', which is no pattern: '[^' is not known")
+        self.refuses("-d", "-o", "r", "d.lmc", "q*", code=1, says="has no file 'q*'; 'lmc -l' lists them")
+        for pattern, wanted in (("a.[1-9]", ["a.1"]), ("b[[]0]", ["b[0]"]), ("b[0]", ["b[0]"]), ("?.?", ["a.0", "a.1", "b.c"])):
+            out = self.lmc("cat", "--safetensors", "--file", "y/1", "d.lmc", pattern).stdout
+            self.assertEqual(sorted(tensors_of(out)), wanted, pattern)
+        self.refuses("cat", "--safetensors", "d.lmc", "a\\.*", code=1, says="has no tensor 'a\\.*', which is no pattern: '\\' is not known")
 
     def test_policy_file(self):
         self.checkpoint(layers=1)

@@ -1007,6 +1007,13 @@ static void test_arguments(void)
         out.size = out.size; /* nothing in it */
         CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_ERR_NOT_LMC);
     }
+    for (source.size = UINT64_MAX; source.size > INT64_MAX; source.size >>= 1) {
+        const long reads = out.reads; /* none follow */
+        lmc_reader *reader = NULL;
+        CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_ERR_LIMIT);
+        CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);
+        CHECK(out.reads == reads);
+    }
     free(out.data);
 }
 

@@ -1018,6 +1018,7 @@ class Watch(SeriesCase):
         self.once()
         self.assertEqual(len(self.listed()), 4)
         self.put_in("step_200.safetensors", model(weights, 200))
+        self.lmc("series", "s", "watch", "--once", "--match", "[^x]*", "in", code=2, says="--match wants a pattern: '[^' is not known")
         self.once("--match", "other*")
         self.assertEqual(len(self.listed()), 4)
         self.once("--match", "step_2*")

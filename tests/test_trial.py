@@ -107,6 +107,26 @@ class Arguments(Case):
         self.lmc("./test")
         self.lmc("test", "a.lmc", "test.lmc")
 
+    def test_options_that_others_have(self):
+        """Second trial, finding 12: "there is no option", and not what there is."""
+        self.write("a", b"hello")
+        self.lmc("a")
+        for args, says in ((("--bse", "a"), "did you mean '--base'"), (("--thread", "2", "a"), "did you mean '--threads'"),
+                           (("--compres", "a"), "did you mean '--compress'"), (("--hel",), "did you mean '--help'"),
+                           (("--recur", "a"), "did you mean '--recursive'"), (("--ouptut=b", "a"), "no option '--ouptut'; did you mean '--output'"),
+                           (("-j2", "a"), "-T sets the number of threads"), (("--jobs=2", "a"), "-T sets"),
+                           (("--level", "3", "a"), "levels are --fast, --max and --archive"), (("--best", "a"), "levels are"),
+                           (("-d", "-C", "out", "a.lmc"), "-o names the output"), (("-x", "a.lmc"), "-d restores"), (("-xf", "a.lmc"), "-d restores"),
+                           (("x", "a.lmc"), "-d restores"), (("--exclude", "b", "a"), "a directory is compressed whole"),
+                           (("-n", "a"), "nothing is removed without --rm"), (("--dry-run", "a"), "nothing is removed without --rm"),
+                           (("series", "s", "gc", "--dryrun"), "did you mean '--dry-run'")):
+            self.refuses(None, *args, code=2, says=says)
+        for args in (("--no-", "a"), ("--xyz", "a"), ("-y", "a")):  # nothing near, or several
+            self.assertNotIn(b"did you mean", self.lmc(*args, code=2).stderr)
+        self.write("x", b"a file")
+        self.lmc("x")
+        self.refuses(None, "--" + 5000 * "x", "a", code=2, says="there is no option '--xxx")
+
     def test_two_modes(self):
         """Finding 32: the last one was taken."""
         self.write("a", b"hello")
@@ -317,8 +337,8 @@ class Damage(Case):
         for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc")):
             text = self.refuses(None, *args, code=3).stderr.decode()
             self.assertIn("'lmc salvage' recovers what is intact", text)
-            tensor = re.search(r"\(in 'a.safetensors', in the tensor '(w\d)', from byte \d+ on\)", text)[1]
-            self.lmc("cat", "flip.lmc", tensor, code=3, says="in the tensor '%s'" % tensor)
+            tensor = re.search(r"\(bytes \d+ to \d+ of the tensor '(w\d)' of 'a.safetensors'\)", text)[1]
+            self.lmc("cat", "flip.lmc", tensor, code=3, says="of the tensor '%s'" % tensor)
         lost = json.loads(self.lmc("salvage", "--json", "flip.lmc", code=3).stdout)
         self.assertIn(tensor, [t["name"] for f in lost["files"] for t in f["tensors"] if t["state"] != "intact"])
         self.write("long.lmc", data + b"xyz")
@@ -1038,6 +1058,16 @@ class Small(Case):
             self.restores("x.lmc", self.read("c"), "--no-search")
 
 
+def ends(part):
+    return part["offset"], part["offset"] + part["size"] - 1
+
+
+def place_of_damage(text):
+    """(path, tensor or None, first byte, last byte), as a message has them."""
+    place = re.search(r"\(bytes (\d+) to (\d+) of (?:the tensor '(\w+)')?(?: of )?(?:'([^']+)')?", text)
+    return (place[4] or "", place[3], int(place[1]), int(place[2])) if place else text
+
+
 class Surprises(Case):
     """What a second trial, and a review, found wrong."""
 
@@ -1054,9 +1084,27 @@ class Surprises(Case):
             self.write("flip.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
             text = self.lmc("-t", "flip.lmc", code=3).stderr.decode()
             lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"]
-            place = re.search(r"\(in '([^']+)'(?:, in the tensor '(\w+)')?", text)
-            self.assertIn(place.groups(), [(f["path"], t["name"]) for f in lost for t in f["tensors"] if t["state"] != "intact"] +
-                          [(f["path"], None) for f in lost if f["state"] != "intact"], text)
+            self.assertIn(place_of_damage(text), [(f["path"], t["name"], *ends(part)) for f in lost for t in f["tensors"] for part in t["lost"]] +
+                          [(f["path"], None, *ends(part)) for f in lost for part in f["lost"]], text)
+
+    def test_one_place_for_one_damage(self):
+        """Second trial, finding 10: -t counted from the start of the file, salvage from that of the tensor, and -t was a block too early
+        where blocks are decoded together."""
+        sizes = [400000, 70000, 300000]
+        self.write("a.safetensors", safetensors([("w%d" % i, "BF16", [n], bf16(n, i)) for i, n in enumerate(sizes)]))
+        self.lmc("a.safetensors")
+        data = self.read("a.safetensors.lmc")
+        for k in range(10):
+            at = 2000 + (len(data) - 4000) * k // 9
+            self.write("flip.lmc", data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1:])
+            lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"][0]
+            (tensor, part), = [(t["name"], part) for t in lost["tensors"] for part in t["lost"]]
+            for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc"), ("-dc", "flip.lmc"), ("verify", "flip.lmc"), ("cat", "flip.lmc", tensor),
+                         ("cat", "flip.lmc", "%s[%d:%d]" % (tensor, part["first_element"] + 5, part["first_element"] + 6)), ("stats", "flip.lmc"),
+                         ("diff", "flip.lmc", "a.safetensors"), ("rebase", "--onto", "none", "flip.lmc", "-o", "out"),
+                         ("cat", "flip.lmc", "--safetensors", "-o", "out")):
+                text = self.refuses(None, *args, code=3).stderr.decode()
+                self.assertEqual(place_of_damage(text), ("", tensor, *ends(part)), text)
 
     def test_what_links_lead_to_is_restored_with_them(self):
         """A file of the hub's cache came out as a link to nowhere; --dereference was passed over."""

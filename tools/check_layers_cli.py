@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""That the command is built as cli/main.c says: a room includes only itself and those below it, no
-verb includes another but series, nothing private of lmc.h is named, and a source file includes its
-own header first.
+"""That the command is built as CONTRIBUTING.md says: a room includes only itself and those below
+it, no verb includes another but series, nothing private of lmc.h is named, and a source file
+includes its own header first. Below all rooms is formats/, which includes only itself and the C
+library: no I/O, nothing of POSIX.
 
-    tools/check_layers_cli.py [DIRECTORY]     (default: cli/)
+    tools/check_layers_cli.py [DIRECTORY]     (default: cli/; formats/ lies beside it)
 """
 
 import os
@@ -12,12 +13,18 @@ import sys
 
 ROOMS = ["sys", "format", "input", "choose", "job", "verb", ""]  # "": cli/ itself
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CLI = sys.argv[1] if len(sys.argv) > 1 else os.path.join(TOP, "cli")
+CLI = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(TOP, "cli"))
+FORMATS = os.path.join(os.path.dirname(CLI), "formats")
 
 
 def family(path):
     """The verb that a file of verb/ belongs to: series_gc.c to series."""
     return re.split(r"[_.]", os.path.basename(path))[0]
+
+
+def private_names(text):
+    for name in sorted(set(re.findall(r"\b(?:lmc|LMC)__\w+", text))):
+        yield "names %s, which is private" % name
 
 
 def faults(path, text):
@@ -32,30 +39,61 @@ def faults(path, text):
         if target == os.path.join("..", "lmc.h"):
             continue
         if not os.path.exists(os.path.join(CLI, target)):
-            yield "includes %s, which is not in cli/" % include
+            yield "includes %s, which is not there" % include
             continue
         other = os.path.dirname(target)
+        if other == os.path.join("..", "formats"):
+            continue
+        if other not in ROOMS:
+            yield "includes %s, which is neither in cli/ nor in formats/" % include
+            continue
         if ROOMS.index(other) > ROOMS.index(room):
             yield "includes %s, of a higher room" % include
         if room == other == "verb" and family(path) not in (family(target), "series"):
             yield "includes %s, of another verb" % include
-    for name in sorted(set(re.findall(r"\b(?:lmc|LMC)__\w+", text))):
-        yield "names %s, which is private" % name
+    yield from private_names(text)
+
+
+# Of the C library, without its files and programs.
+PLAIN_HEADERS = "assert ctype errno float limits locale math stdarg stddef stdint stdlib string"
+
+
+def faults_of_format(path, text):
+    includes = re.findall(r'^#include "(.*)"', text, re.M)
+    own = os.path.splitext(path)[0] + ".h"
+    if path.endswith(".c") and includes[:1] != [own]:
+        yield "does not include %s first" % own
+    for include in includes:
+        if include != "../lmc.h" and not os.path.exists(os.path.join(FORMATS, include)):
+            yield "includes %s, which is neither lmc.h nor in formats/" % include
+        if "/" in include and include != "../lmc.h":
+            yield "includes %s, of another room" % include
+    for header in re.findall(r"^#include <(.*)>", text, re.M):
+        if header not in ["%s.h" % name for name in PLAIN_HEADERS.split()]:
+            yield "includes <%s>: what is here is of bytes and texts in memory" % header
+    yield from private_names(text)
+
+
+def check(top, say_faults):
+    """-> files, faults"""
+    n_files = n_faults = 0
+    for at, _, names in os.walk(top):
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(at, name), top)
+            if path.endswith((".c", ".h")):
+                n_files += 1
+                with open(os.path.join(top, path), encoding="utf-8") as file:
+                    for fault in say_faults(path, file.read()):
+                        n_faults += 1
+                        print("%s/%s %s" % (os.path.basename(top), path, fault))
+    return n_files, n_faults
 
 
 def main():
-    n_files = n_faults = 0
-    for at, _, names in os.walk(CLI):
-        for name in sorted(names):
-            path = os.path.relpath(os.path.join(at, name), CLI)
-            if path.endswith((".c", ".h")):
-                n_files += 1
-                with open(os.path.join(CLI, path), encoding="utf-8") as file:
-                    for fault in faults(path, file.read()):
-                        n_faults += 1
-                        print("cli/%s %s" % (path, fault))
-    print("%d files, %d faults" % (n_files, n_faults))
-    return n_faults != 0 or n_files < 50
+    n_files, n_faults = check(CLI, faults)
+    n_formats, n_more = check(FORMATS, faults_of_format)
+    print("%d files, %d faults" % (n_files + n_formats, n_faults + n_more))
+    return n_faults + n_more != 0 or n_files < 50 or n_formats < 8
 
 
 if __name__ == "__main__":

@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
-"""Fails if a page (*.md under git) links to a file or heading of the repository that is not there,
-or names a file, as `src/api.h`, that is not there; or if code or a page cites a rule of the format,
-as R5.1-8, that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
-import glob, os, re, subprocess, sys
+"""Fails if a page (*.md) links to a file or heading of the repository that is not there, or names a
+file, as `src/api.h`, that is not there; or if code or a page cites a rule of the format, as R5.1-8,
+that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
+import glob, os, re, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 # NAME: any name
 NAMED = re.compile(r"`((?:src|cli|tests|tools|spec|bench|fuzz|examples|docs)/[\w./*-]+)`")
+
+
+def files(*suffixes):
+    """Those of the tree, which need be no clone, but for what was built."""
+    for at, below, names in os.walk(TOP):
+        below[:] = [d for d in below if re.match(r"(?!build$|dist$)\w|\.github$", d)]
+        for name in names:
+            if name.endswith(suffixes):
+                yield os.path.relpath(os.path.join(at, name), TOP)
 
 
 def read(page):
@@ -45,13 +54,9 @@ def unknown_rules(files):
 
 
 if __name__ == "__main__":
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=TOP, check=True, capture_output=True,
-                            text=True)
-    pages = listed.stdout.split()
+    pages = sorted(files(".md"))
     found = [line for page in pages for line in dead(page)]
-    code = ["*.c", "*.h", "*.inl", "*.in", "*.py", "*.rs", "*.mjs", "*.rb", "*.md", "*.1"]
-    listed = subprocess.run(["git", "ls-files", *code], cwd=TOP, check=True, capture_output=True,
-                            text=True)
-    found += unknown_rules(name for name in listed.stdout.split() if name != "lmc.h")
+    code = files(".c", ".h", ".inl", ".in", ".py", ".rs", ".mjs", ".rb", ".md", ".1")
+    found += unknown_rules(sorted(name for name in code if name != "lmc.h"))
     print("\n".join(found) or "%d pages: all links and names of files lead somewhere" % len(pages))
     sys.exit(bool(found))

@@ -11,6 +11,7 @@
 #include "../format/container.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
+#include "../input/damage.h"
 #include "../input/opened.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
@@ -50,7 +51,7 @@ static int read_archived(struct archive *a, size_t number, uint64_t offset, void
 {
     lmc_base base = lmc_reader_base(a->reader);
     enum lmc_status status = base.read(base.user, number, offset, dst, size);
-    return status == LMC_OK ? CODE_OK : fail_archive(a, status);
+    return status == LMC_OK ? CODE_OK : fail_damage(a, status, number, offset);
 }
 
 enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "../../lmc.h"
-#include "roles.h"
+#include "../../formats/roles.h"
 #include "../input/links.h"
 #include "../input/opened.h"
 

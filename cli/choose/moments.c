@@ -7,7 +7,7 @@
 
 #include "members.h"
 #include "policy.h"
-#include "roles.h"
+#include "../../formats/roles.h"
 #include "../format/tensors.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"

@@ -11,57 +11,13 @@
 #include "members.h"
 #include "moments.h"
 #include "policy.h"
-#include "roles.h"
+#include "../../formats/roles.h"
 #include "../format/tensors.h"
 #include "../input/opened.h"
 #include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
-
-/* A smaller one gains nothing: its table and scales weigh more. */
-#define MIN_QUANTISED_ELEMENTS ((uint64_t)16 << 10)
-
-/* Norms and biases are small and delicate; a longer row is a flat part of an optimizer's state. */
-#define MIN_FLAT_ELEMENTS ((uint64_t)256 << 10)
-
-static uint64_t count_elements(const lmc_tensor *t)
-{
-    return t->size / lmc_dtype_width(lmc_dtype_find(t->dtype));
-}
-
-/* Nothing but its length. */
-static int is_flat(const lmc_tensor *t)
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < t->rank; i++) n += t->shape[i] != 1;
-    return n <= 1;
-}
-
-/* Neighbours that share a scale: a row, or what comes near to one. */
-static uint64_t choose_group(const lmc_tensor *t)
-{
-    uint64_t n = 1;
-    for (unsigned i = t->rank; i-- > 0 && n < 64;)
-        n = t->shape[i] > 65536 ? UINT64_MAX : n * t->shape[i];
-    return is_flat(t) || n < 64 || n > 65536 ? 256 : n;
-}
-
-/* Why a tensor is not quantised, whatever is in it; NULL: it is. */
-static const char *find_obstacle(const struct choice *c)
-{
-    enum lmc_dtype dtype = lmc_dtype_find(c->tensor->dtype);
-    if (c->rule->kind == CHOOSE_LOSSLESS) return "the rule says so";
-    if (c->rule->kind == CHOOSE_AUTO &&
-        (c->meaning.role == ROLE_WEIGHT || c->meaning.role == ROLE_OTHER))
-        return "weights stay exact; of each block a sample says whether direct, against the base, "
-               "or sparse";
-    if (dtype != LMC_F32 && dtype != LMC_BF16) return "only F32 and BF16 are quantised";
-    if (count_elements(c->tensor) < MIN_QUANTISED_ELEMENTS) return "fewer than 16,384 elements";
-    if (is_flat(c->tensor) && count_elements(c->tensor) < MIN_FLAT_ELEMENTS)
-        return "one-dimensional, with fewer than 262,144 elements";
-    return NULL;
-}
 
 static void set_reason(struct choice *c, const char *text)
 {
@@ -84,8 +40,7 @@ static int can_use_second(const struct choice *c, const struct members *m, const
 /* A relative bound has no use for it. */
 static int may_need_second(const struct choice *c)
 {
-    return c->meaning.role == ROLE_M && c->partner && c->partner->member != c->member &&
-           c->rule->measure != LMC_MEASURE_RELATIVE;
+    return wants_second(c->rule, c->meaning.role) && c->partner && c->partner->member != c->member;
 }
 
 size_t choose_all(struct members *m, int can_refer)
@@ -100,7 +55,7 @@ size_t choose_all(struct members *m, int can_refer)
             struct choice *c = &m->list[i].choices[k];
             const char *obstacle = NULL;
             c->rule = find_rule(policy, name_of_member(&m->list[i]), c->tensor, c->meaning.role);
-            if (c->rule) obstacle = find_obstacle(c);
+            if (c->rule) obstacle = find_obstacle(c->rule, c->meaning.role, c->tensor);
             c->is_wanted = c->rule && !obstacle;
             n += (size_t)c->is_wanted;
             if (obstacle) set_reason(c, obstacle);
@@ -137,29 +92,6 @@ static lmc_source make_elements(struct elements *e, struct members *m, const str
     elements.user = e;
     elements.size = c->tensor->size;
     return elements;
-}
-
-/* What the rule means for a tensor of that role: of what the optimizer does, each moment may spoil
- * a part; of a gradient, all it does is that it is there. */
-static void set_quantizer_options(lmc_quantizer_options *options, const struct choice *c)
-{
-    const struct rule *r = c->rule;
-    int is_moment = c->meaning.role == ROLE_M || c->meaning.role == ROLE_V;
-    memset(options, 0, sizeof *options);
-    options->dtype = lmc_dtype_find(c->tensor->dtype);
-    options->role = c->meaning.role == ROLE_M   ? LMC_ROLE_FIRST_MOMENT
-                    : c->meaning.role == ROLE_V ? LMC_ROLE_SECOND_MOMENT
-                                                : LMC_ROLE_OTHER;
-    options->group = choose_group(c->tensor);
-    options->bits = r->bits;
-    options->measure = r->kind == CHOOSE_BITS ? LMC_MEASURE_UPDATE : r->measure;
-    options->bound = r->bound;
-    if (options->measure == LMC_MEASURE_UPDATE && is_moment) {
-        options->bound *= 0.70710678118654752;
-    } else if (options->measure == LMC_MEASURE_UPDATE) {
-        options->measure = LMC_MEASURE_NMSE;
-        options->bound *= options->bound;
-    }
 }
 
 lmc_quantizer_info get_info(const struct choice *c)
@@ -216,18 +148,12 @@ static int fit_quantizer(struct choice *c, struct members *m)
     enum lmc_status status;
     const char *why = "";
     int has_second;
-    set_quantizer_options(&options, c);
-    has_second = c->meaning.role == ROLE_M && options.measure != LMC_MEASURE_RELATIVE &&
-                 can_use_second(c, m, &why);
+    has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
+    set_quantizer_options(&options, c->rule, c->meaning.role, c->tensor, has_second);
     memset(&seconds, 0, sizeof seconds);
     if (has_second) {
         options.second = c->partner->quantizer; /* or none: that is exact */
         options.second_elements = make_elements(&seconds, m, c->partner);
-    } else if (c->meaning.role == ROLE_M) { /* what the update loses cannot be measured; no more
-                                               than each element does */
-        options.role = LMC_ROLE_OTHER;
-        options.measure =
-            options.measure == LMC_MEASURE_UPDATE ? LMC_MEASURE_RELATIVE : options.measure;
     }
     status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
     close_opened(&own.opened);

@@ -53,30 +53,49 @@ static size_t count_quantised(const struct members *m)
     return n;
 }
 
+/* A text that grows. */
+struct record_text {
+    char *data;
+    size_t size, room;
+};
+
+static int add_to_text(void *user, const void *data, size_t size)
+{
+    struct record_text *const text = (struct record_text *)user;
+    if (text->size + size > text->room) {
+        text->room = text->room * 2 + size;
+        text->data = (char *)resize(text->data, text->room, 1);
+    }
+    memcpy(text->data + text->size, data, size);
+    text->size += size;
+    return 0;
+}
+
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
     const struct policy *policy = m->coding->policy;
-    json_t *object = (json_t *)check_memory(json_object()),
-           *rules = (json_t *)check_memory(json_array()),
-           *tensors = (json_t *)check_memory(json_array());
+    struct record_text text = {NULL, 0, 0};
+    struct json_writer w;
+    size_t n = 0;
     enum lmc_status status = LMC_OK;
+    init_json_writer(&w, add_to_text, &text, JSON_COMPACT);
+    begin_json(&w, NULL, '{');
+    begin_json(&w, "rules", '[');
     for (size_t i = 0; i < policy->n_rules; i++)
-        json_array_append_new(
-            rules, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
+        put_json(&w, NULL, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
+    end_json(&w, ']');
+    begin_json(&w, "tensors", '[');
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            if (m->list[i].choices[k].rule)
-                json_array_append_new(tensors, make_json_choice(&m->list[i].choices[k], m));
-    set_json(object, "rules", rules);
-    if (json_array_size(tensors)) {
-        char *text;
-        set_json(object, "tensors", json_incref(tensors));
-        text = (char *)check_memory(json_dumps(object, JSON_COMPACT));
-        status = lmc_writer_add_metadata(writer, POLICY_KEY, text, strlen(text));
-        free(text);
-    }
-    json_decref(tensors);
-    json_decref(object);
+            if (m->list[i].choices[k].rule) {
+                put_json(&w, NULL, make_json_choice(&m->list[i].choices[k], m));
+                n++;
+            }
+    end_json(&w, ']');
+    end_json(&w, '}');
+    (void)finish_json(&w);
+    if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text.data, text.size);
+    free(text.data);
     return status;
 }
 

@@ -7,7 +7,7 @@ _lmc_values() { # of the key that objects of the JSON begin with
 _lmc_members() { # paths in the snapshot that stands before the cursor
     local word
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        if [[ $word == *.lmc && -f $word ]]; then
+        if [[ -f $word && ($word == *.lmc || $verb == cat) ]]; then
             lmc -l --json "$word" 2>/dev/null | _lmc_values "$1"
             return
         fi
@@ -47,7 +47,7 @@ _lmc() {
     COMPREPLY=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [[ -z $verb && " $verbs extract ls " == *" $word "* ]] && verb=$word
-        [[ $word == *.lmc ]] && has_snapshot=1
+        [[ $word == *.lmc || ($verb == cat && -f $word) ]] && has_snapshot=1
         [[ $word == -d* || $word == --decompress || $word == --uncompress ]] && verb=decompress
     done
     case $prev in
@@ -63,14 +63,14 @@ _lmc() {
         local options=$all
         case $verb in
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
-        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference" ;;
-        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference" ;;
+        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
+        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference --max-files" ;;
         fold) options="$common --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference
+            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference --max-files
             --threads --quiet --verbose --help' ;;
         verify | dump) options=$common ;;
         esac

@@ -108,6 +108,12 @@ int container_is_legacy_torch(const void *data, size_t size)
     return size >= sizeof magic && memcmp(data, magic, sizeof magic) == 0;
 }
 
+int container_is_lfs_pointer(const void *data, size_t size)
+{
+    static const char text[] = "version https://git-lfs.github.com/spec/";
+    return size >= sizeof text - 1 && memcmp(data, text, sizeof text - 1) == 0;
+}
+
 int container_is_distcp(const char *name) { return ends_with(name, ".distcp"); }
 
 int container_wants_view(const void *data, size_t size, const char *name)

@@ -86,6 +86,10 @@ int container_wants_view(const void *data, size_t size, const char *name);
 /* Whether a file that is called so is one of torch.distributed.checkpoint. */
 int container_is_distcp(const char *name);
 
+/* Whether that is what git checks out in place of a large file until git LFS fetches it. */
+int container_is_lfs_pointer(const void *data, size_t size);
+#define LFS_POINTER_SAYS "is a git LFS pointer, not the file; run 'git lfs pull'"
+
 /* Whether a file that begins so is one of PyTorch of before 1.6, which is not read. */
 int container_is_legacy_torch(const void *data, size_t size);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "container.h"
+#include "view.h"
 
 enum container_result container_bad(struct container *c, const char *format, ...)
 {
@@ -16,6 +17,12 @@ enum container_result container_bad(struct container *c, const char *format, ...
     vsnprintf(c->error, sizeof c->error, format, list);
     va_end(list);
     return CONTAINER_BAD;
+}
+
+uint64_t container_budget(const struct view *v)
+{
+    return ((uint64_t)16 << 20) +
+           4 * (v->weight < CONTAINER_MAX_SIZE / 4 ? v->weight : CONTAINER_MAX_SIZE / 4);
 }
 
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size)

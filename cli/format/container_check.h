@@ -24,6 +24,12 @@ __attribute__((format(printf, 2, 3)))
 enum container_result
 container_bad(struct container *c, const char *format, ...);
 
+struct view;
+
+/* Bytes that a list of what is in the file may take: each of a hundred bytes of the file can repeat
+ * a name of thousands. */
+uint64_t container_budget(const struct view *v);
+
 /* Room for n things of that size in *(T **)array, of which there is room for *room. OK or MEMORY.
  */
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);

@@ -34,7 +34,7 @@ struct dcp {
 };
 
 /* OK: to be freed; BAD: see error; MEMORY. */
-enum container_result dcp_read(struct dcp *d, const void *data, size_t size);
+enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uint64_t weight);
 
 void dcp_free(struct dcp *d);
 

@@ -178,8 +178,8 @@ static enum container_result gguf_read_info(struct container *c, struct gguf_cur
     *text += name_size + 1;
     t->rank = (unsigned)gguf_take_number(g, 4);
     t->shape = room;
-    for (unsigned i = t->rank; i-- > 0;) /* GGUF begins with the innermost dimension */
-        room[i] = gguf_take_number(g, 8);
+    for (unsigned i = t->rank; i > 0; i--) /* GGUF begins with the innermost dimension */
+        room[i - 1] = gguf_take_number(g, 8);
     number = gguf_take_number(g, 4);
     t->offset = gguf_take_number(g, 8);
     type = gguf_find_type(number);

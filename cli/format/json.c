@@ -74,3 +74,116 @@ void set_json_real(json_t *object, const char *key, double value)
     snprintf(text, sizeof text, "%.4g", value);
     set_json(object, key, json_real(strtod(text, NULL)));
 }
+
+/* -- writing -- */
+
+static int write_to_standard_output(void *user, const void *data, size_t size)
+{
+    (void)user;
+    fwrite(data, 1, size, stdout);
+    return 0;
+}
+
+void init_json_writer(struct json_writer *w, int (*write)(void *, const void *, size_t), void *user,
+                      size_t flags)
+{
+    w->write = write ? write : write_to_standard_output;
+    w->user = user;
+    w->flags = flags;
+    w->depth = 0;
+    w->is_first = 1;
+    w->error = 0;
+    w->n = 0;
+}
+
+int finish_json(struct json_writer *w)
+{
+    if (w->n && !w->error) w->error = w->write(w->user, w->buffer, w->n);
+    w->n = 0;
+    return w->error;
+}
+
+/* As jansson calls it. */
+static int add_to_buffer(const char *text, size_t size, void *user)
+{
+    struct json_writer *const w = (struct json_writer *)user;
+    while (size) {
+        const size_t room = sizeof w->buffer - w->n, part = size < room ? size : room;
+        memcpy(w->buffer + w->n, text, part);
+        w->n += part;
+        text += part;
+        size -= part;
+        if (w->n == sizeof w->buffer) (void)finish_json(w);
+    }
+    return 0;
+}
+
+static void write_value(struct json_writer *w, const json_t *value)
+{
+    if (json_dump_callback(value, add_to_buffer, w, w->flags | JSON_ENCODE_ANY) != 0)
+        check_memory(NULL);
+}
+
+/* The layout is jansson's. */
+static void start_line(struct json_writer *w)
+{
+    if (!(w->flags & JSON_INDENT(JSON_MAX_INDENT))) return;
+    (void)add_to_buffer("\n", 1, w);
+    for (unsigned i = 0; i < w->depth; i++) (void)add_to_buffer(" ", 1, w);
+}
+
+static void start_entry(struct json_writer *w, const char *key)
+{
+    if (!w->is_first) (void)add_to_buffer(",", 1, w);
+    if (w->depth) start_line(w);
+    w->is_first = 0;
+    if (!key) return;
+    json_t *const text = make_json_string(key, strlen(key));
+    write_value(w, text);
+    json_decref(text);
+    (void)add_to_buffer(": ", w->flags & JSON_COMPACT ? 1 : 2, w);
+}
+
+void begin_json(struct json_writer *w, const char *key, char bracket)
+{
+    start_entry(w, key);
+    (void)add_to_buffer(&bracket, 1, w);
+    w->depth++;
+    w->is_first = 1;
+}
+
+void end_json(struct json_writer *w, char bracket)
+{
+    w->depth--;
+    if (!w->is_first) start_line(w);
+    (void)add_to_buffer(&bracket, 1, w);
+    w->is_first = 0;
+}
+
+void put_json(struct json_writer *w, const char *key, json_t *value)
+{
+    check_memory(value);
+    if (json_is_object(value) && !(w->flags & JSON_COMPACT)) { /* jansson would indent from 0 on */
+        begin_json(w, key, '{');
+        put_json_members(w, json_incref(value));
+        end_json(w, '}');
+    } else if (json_is_array(value) && !(w->flags & JSON_COMPACT)) {
+        size_t i;
+        json_t *item;
+        begin_json(w, key, '[');
+        json_array_foreach(value, i, item) put_json(w, NULL, json_incref(item));
+        end_json(w, ']');
+    } else {
+        start_entry(w, key);
+        write_value(w, value);
+    }
+    json_decref(value);
+}
+
+void put_json_members(struct json_writer *w, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) put_json(w, key, json_incref(value));
+    json_decref(object);
+}

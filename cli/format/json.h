@@ -1,8 +1,13 @@
-/* json.h - values of JSON, made so that names that are not UTF-8, and large numbers, survive
+/* json.h - JSON, made so that names that are not UTF-8, and large numbers, survive
  * SPDX-License-Identifier: MIT
  *
+ * Lists that are as long as a snapshot wants are written entry by entry: a tree of all of them
+ * would take tens of times the file. Only a single entry is ever a tree:
+ *
+ *   init_json_writer -> begin_json '{', put_json..., end_json '}' -> finish_json
+ *
  * After init_json() jansson does not fail for lack of memory: the process ends instead. Values that
- * are made here are the caller's; set_ functions take over the value.
+ * are made here are the caller's; set_ and put_ functions take over the value.
  */
 #ifndef LMC_CLI_JSON_H
 #define LMC_CLI_JSON_H
@@ -38,5 +43,33 @@ void set_json_identity(json_t *object, const char *key, const uint8_t *bytes);
 
 /* With the digits that mean something. */
 void set_json_real(json_t *object, const char *key, double value);
+
+/* A document that is being written. */
+struct json_writer {
+    int (*write)(void *user, const void *data, size_t size); /* 0 or errno */
+    void *user;
+    size_t flags;   /* of jansson: JSON_COMPACT or JSON_INDENT(1), JSON_ENSURE_ASCII... */
+    unsigned depth; /* objects and lists that are open */
+    int is_first;   /* nothing is in the innermost one yet */
+    int error;      /* the first one of write; from then on nothing is written */
+    size_t n;       /* bytes in the buffer */
+    char buffer[4096];
+};
+
+/* write NULL: to standard output, whose errors are found when the process ends. */
+void init_json_writer(struct json_writer *w, int (*write)(void *, const void *, size_t), void *user,
+                      size_t flags);
+
+/* What is put from now on lies in an object or a list, by bracket, which end_json() closes. key:
+ * NULL in a list, and for the document itself. */
+void begin_json(struct json_writer *w, const char *key, char bracket);
+void end_json(struct json_writer *w, char bracket);
+
+/* An entry, or what an object holds as members of the open one. */
+void put_json(struct json_writer *w, const char *key, json_t *value);
+void put_json_members(struct json_writer *w, json_t *object);
+
+/* Writes what is in the buffer; returns w->error. */
+int finish_json(struct json_writer *w);
 
 #endif

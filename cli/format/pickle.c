@@ -63,6 +63,18 @@ enum opcode {
     OP_BYTEARRAY8 = 0x96
 };
 
+/* What is read from any file, and what is more than a checkpoint has. */
+#define MIN_SIZE ((size_t)8 << 20)
+#define MAX_SIZE ((size_t)64 << 20)
+#define MIN_NODES ((uint32_t)1 << 20)
+#define MAX_NODES ((uint32_t)1 << 22)
+
+static const char too_large[] = "it is too large, or says too much for the size of its file";
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+size_t pickle_max_size(uint64_t weight) { return (size_t)least(MIN_SIZE + weight, MAX_SIZE); }
+
 /* All functions below return CONTAINER_OK, or what is wrong. */
 #define PICKLE_TRY(call)                                                                           \
     do {                                                                                           \
@@ -122,7 +134,7 @@ static enum container_result pop_mark(struct pickle *p, size_t *from)
 
 static enum container_result make_node(struct pickle *p, enum pickle_type type, uint32_t *node)
 {
-    if (p->n_nodes == PICKLE_MAX_NODES) return pickle_bad(p, "it is too large");
+    if (p->n_nodes >= p->max_nodes) return pickle_bad(p, too_large);
     PICKLE_TRY(
         container_grow(&p->nodes, (uint64_t)p->n_nodes + 1, &p->nodes_room, sizeof *p->nodes));
     memset(&p->nodes[p->n_nodes], 0, sizeof *p->nodes);
@@ -190,7 +202,6 @@ static enum container_result push_global(struct pickle *p)
  * together is bounded, and leaves room for what is still to be read. */
 static enum container_result push_stack_global(struct pickle *p)
 {
-    char text[256];
     uint32_t module, name;
     const struct pickle_node *m, *n;
     size_t size;
@@ -202,12 +213,14 @@ static enum container_result push_stack_global(struct pickle *p)
     if (m->type != PICKLE_TEXT || n->type != PICKLE_TEXT)
         return pickle_bad(p, "a global has no name");
     size = (size_t)m->u.text.size + n->u.text.size + 2;
-    if (size > sizeof text || size > 2 * p->size + 2 - (p->size - p->at) - p->n_texts)
-        return pickle_bad(p, "a global has a long name");
-    memcpy(text, p->texts + m->u.text.at, m->u.text.size);
-    text[m->u.text.size] = '.';
-    memcpy(text + m->u.text.size + 1, p->texts + n->u.text.at, n->u.text.size);
-    add_text(p, p->n_nodes - 1, text, size - 1);
+    if (size > 2 * p->size + 2 - (p->size - p->at) - p->n_texts)
+        return pickle_bad(p, "its globals have long names");
+    add_text(p, p->n_nodes - 1, p->texts + m->u.text.at, m->u.text.size);
+    p->texts[p->n_texts - 1] = '.';
+    memcpy(p->texts + p->n_texts, p->texts + n->u.text.at, n->u.text.size);
+    p->nodes[p->n_nodes - 1].u.text.size = (uint32_t)size - 1;
+    p->n_texts += n->u.text.size;
+    p->texts[p->n_texts++] = 0;
     return CONTAINER_OK;
 }
 
@@ -219,7 +232,7 @@ static enum container_result push_long(struct pickle *p, unsigned bytes)
     PICKLE_TRY(take_bytes(p, size, &digits));
     if (size > 8) return push_new(p, PICKLE_OTHER);
     for (unsigned i = 0; i < size; i++) x |= (uint64_t)digits[i] << 8 * i;
-    if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= UINT64_MAX << 8 * size;
+    if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= ~(((uint64_t)1 << 8 * size) - 1);
     return push_number(p, PICKLE_INT, (int64_t)x);
 }
 
@@ -229,7 +242,7 @@ static enum container_result add_link(struct pickle *p, uint32_t node, uint32_t 
 {
     struct pickle_node *const n = &p->nodes[node];
     struct pickle_link *link;
-    if (p->n_links == PICKLE_MAX_NODES) return pickle_bad(p, "it is too large");
+    if (p->n_links >= p->max_nodes) return pickle_bad(p, too_large);
     PICKLE_TRY(
         container_grow(&p->links, (uint64_t)p->n_links + 1, &p->links_room, sizeof *p->links));
     link = &p->links[p->n_links];
@@ -453,13 +466,14 @@ static enum container_result run_pickle(struct pickle *p)
     return CONTAINER_OK;
 }
 
-enum container_result pickle_read(struct pickle *p, const void *data, size_t size)
+enum container_result pickle_read(struct pickle *p, const void *data, size_t size, uint64_t weight)
 {
     enum container_result result;
     memset(p, 0, sizeof *p);
+    p->max_nodes = least((uint64_t)MIN_NODES + weight / 4, MAX_NODES);
     p->data = (const unsigned char *)data;
     p->size = size;
-    result = size > PICKLE_MAX_SIZE ? pickle_bad(p, "it is too large") : run_pickle(p);
+    result = size > pickle_max_size(weight) ? pickle_bad(p, too_large) : run_pickle(p);
     free(p->stack);
     free(p->marks);
     free(p->memo);
@@ -498,7 +512,7 @@ uint32_t pickle_item(const struct pickle *p, uint32_t node, unsigned i)
 {
     const struct pickle_node *const n = &p->nodes[node];
     uint32_t link = n->type == PICKLE_TUPLE || n->type == PICKLE_LIST ? n->first : 0;
-    while (link && i--) link = p->links[link].next;
+    for (; link && i; i--) link = p->links[link].next;
     return link ? p->links[link].value : 0;
 }
 
@@ -508,7 +522,8 @@ uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key)
     unsigned n = 0;
     if (p->nodes[node].type == PICKLE_CALL) node = p->nodes[node].state;
     if (p->nodes[node].type != PICKLE_DICT) return 0;
-    for (uint32_t link = p->nodes[node].first; link && n++ < 64; link = p->links[link].next)
+    for (uint32_t link = p->nodes[node].first; link && n++ < PICKLE_MAX_MEMBERS;
+         link = p->links[link].next)
         if (pickle_is_text(p, p->links[link].key, PICKLE_TEXT, key)) found = p->links[link].value;
     return found;
 }

@@ -19,9 +19,13 @@
 
 #include "container.h"
 
-/* A pickle of so many bytes, or nodes, is more than a checkpoint has. */
-#define PICKLE_MAX_SIZE ((size_t)64 << 20)
-#define PICKLE_MAX_NODES ((uint32_t)1 << 22)
+/* The largest pickle that is read from a file of that weight (view.h). The pickle of an honest file
+ * is a small part of it: some 250 bytes and 20 nodes for each tensor, of which the tensor has more.
+ */
+size_t pickle_max_size(uint64_t weight);
+
+/* Members that pickle_member() looks at. */
+#define PICKLE_MAX_MEMBERS 64u
 
 enum pickle_type {
     PICKLE_OTHER,      /* None, floats, bytes, big numbers: of no interest */
@@ -63,14 +67,15 @@ struct pickle {
     /* while it is read */
     const unsigned char *data;
     size_t size, at;
+    uint64_t max_nodes; /* and links */
     uint32_t n_nodes, n_links, n_texts;
     size_t nodes_room, links_room;
     uint32_t *stack, *marks, *memo;
     size_t n_stack, stack_room, n_marks, marks_room, n_memo, memo_room;
 };
 
-/* OK: to be freed; BAD: see error; MEMORY. */
-enum container_result pickle_read(struct pickle *p, const void *data, size_t size);
+/* weight: of the file that it stands in. OK: to be freed; BAD: see error; MEMORY. */
+enum container_result pickle_read(struct pickle *p, const void *data, size_t size, uint64_t weight);
 
 void pickle_free(struct pickle *p);
 
@@ -82,8 +87,8 @@ int pickle_is_text(const struct pickle *p, uint32_t node, enum pickle_type type,
 /* The i-th item of a tuple or list; 0: there is none. */
 uint32_t pickle_item(const struct pickle *p, uint32_t node, unsigned i);
 
-/* What a dictionary, or the state of an object, has under that text; 0: nothing. Only the first 64
- * members are looked at, so that it may be asked again and again. */
+/* What a dictionary, or the state of an object, has under that text; 0: nothing. Only the first
+ * PICKLE_MAX_MEMBERS are looked at, so that it may be asked again and again. */
 uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key);
 
 /* A number that is not below zero; 0: the node is none. */

@@ -34,12 +34,6 @@ lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
     return copy;
 }
 
-int is_float(enum lmc_dtype dtype)
-{
-    return dtype == LMC_F32 || dtype == LMC_BF16 || dtype == LMC_F16 || dtype == LMC_F64 ||
-           (dtype >= LMC_F8_E5M2 && dtype <= LMC_F8_E5M2FNUZ);
-}
-
 int is_same_shape(const lmc_tensor *a, const lmc_tensor *b)
 {
     return a->rank == b->rank &&

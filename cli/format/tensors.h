@@ -13,9 +13,6 @@
 /* A copy in one piece of memory, strings and shapes included; NULL for none. */
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
 
-/* F64, F32, F16, BF16 and the floats of 8 bits. */
-int is_float(enum lmc_dtype dtype);
-
 int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
 
 /* Same dtype, size and shape. */

@@ -70,6 +70,11 @@ static enum container_result add_name(struct builder *b, const char *path, const
         strlen(b->item) + strlen(dot) + strlen(path) + strlen(part) + strlen(suffix) + 1;
     enum container_result result;
     if (size > CONTAINER_MAX_NAME) return container_bad(b->c, "a tensor has a very long name");
+    if (b->names_size + size + b->shapes_size * sizeof *b->c->shapes +
+            (b->c->n_tensors + 1) * sizeof *b->c->tensors +
+            (b->c->n_views + 1) * sizeof *b->c->views >
+        container_budget(b->view))
+        return container_bad(b->c, "its names and shapes take too much for the size of the file");
     result = container_grow(&b->c->strings, b->names_size + size, &b->names_room, 1);
     if (result != CONTAINER_OK) return result;
     snprintf(b->c->strings + b->names_size, size, "%s%s%s%s%s", b->item, dot, path, part, suffix);
@@ -78,6 +83,13 @@ static enum container_result add_name(struct builder *b, const char *path, const
 }
 
 /* -- tensors -- */
+
+/* The numbers of a view from there on; where no view has a dimension, there are none. */
+static const uint64_t *numbers_of(const struct archive_of_torch *a, const struct torch_view *view,
+                                  size_t at)
+{
+    return view->rank ? a->views.shapes + at : NULL;
+}
 
 /* Its name was just added. */
 static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
@@ -122,7 +134,7 @@ static enum container_result add_record(struct builder *b, const struct zip_memb
 static enum container_result add_torch_view(struct builder *b, const struct archive_of_torch *a,
                                             const struct torch_view *view)
 {
-    const uint64_t *const shape = view->rank ? a->views.shapes + view->shape : NULL;
+    const uint64_t *const shape = numbers_of(a, view, view->shape);
     const char *const path = a->views.names + view->name;
     const size_t name = b->names_size;
     char part[LMC_MAX_RANK * 44];
@@ -140,7 +152,7 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
                                                const struct torch_view *view, size_t name)
 {
     struct container *const c = b->c;
-    const uint64_t *const numbers = a->views.shapes + view->logical;
+    const uint64_t *const numbers = numbers_of(a, view, view->logical);
     struct container_view *added;
     enum container_result result =
         container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views);
@@ -175,7 +187,7 @@ static enum container_result add_other_names(struct builder *b, const struct arc
         const size_t name = b->names_size;
         char part[LMC_MAX_RANK * 44];
         if (v->bits == 0 || (v->is_plain && is_kept[i])) continue;
-        name_part(part, sizeof part, *path ? NULL : b->part, a->views.shapes + v->logical, v->rank);
+        name_part(part, sizeof part, *path ? NULL : b->part, numbers_of(a, v, v->logical), v->rank);
         result = add_name(b, path, part, "");
         if (result == CONTAINER_OK) result = add_name_of_bytes(b, a, v, name);
     }
@@ -377,19 +389,22 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
         note(b->c, "its numbers are big-endian: they are stored as bytes", "");
         return CONTAINER_OK;
     }
-    data = read_record(b, a, PICKLE_NAME, PICKLE_MAX_SIZE, &size);
+    data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
     if (!data) {
-        note(b->c, "its data.pkl is compressed or too large: records are stored as bytes", "");
+        note(b->c,
+             "its data.pkl is compressed, or too large for the size of the file: its records are "
+             "bytes",
+             "");
         return CONTAINER_OK;
     }
-    result = pickle_read(&p, data, size);
+    result = pickle_read(&p, data, size, b->view->weight);
     free(data);
     if (result == CONTAINER_OK) {
-        result = torch_find_views(&a->views, &p, &a->zip, a->prefix);
+        result = torch_find_views(&a->views, &p, &a->zip, a->prefix, container_budget(b->view));
         pickle_free(&p);
     } else snprintf(a->views.error, sizeof a->views.error, "%s", p.error);
     if (result != CONTAINER_BAD) return result;
-    note(b->c, "its data.pkl is not understood, so records are stored as bytes", a->views.error);
+    note(b->c, "its data.pkl is not understood, so its records are bytes", a->views.error);
     torch_free_views(&a->views);
     return CONTAINER_OK;
 }
@@ -490,10 +505,10 @@ static enum container_result fold_tensors(struct container *c, uint64_t size)
         v->offset = t->offset;
         v->shape = shape;
         v->strides = shape + t->rank;
-        for (unsigned k = t->rank; k-- > 0;) {
-            shape[k] = t->shape[k];
-            shape[t->rank + k] = stride;
-            stride *= shape[k] ? shape[k] : 1;
+        for (unsigned k = t->rank; k > 0; k--) {
+            shape[k - 1] = t->shape[k - 1];
+            shape[t->rank + k - 1] = stride;
+            stride *= shape[k - 1] ? shape[k - 1] : 1;
         }
         at += 2 * (size_t)t->rank;
         c->n_views++;

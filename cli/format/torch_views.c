@@ -12,11 +12,9 @@
 #include "pickle.h"
 #include "zip.h"
 
-/* Limits of what a hostile object can ask for: the depth of keys, the size of a path, and what all
- * of it takes together. */
-enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16 };
-#define MAX_NAMES_SIZE ((size_t)64 << 20)
-#define MAX_SHAPES ((size_t)4 << 20)
+/* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
+ * it takes together is the caller's budget. */
+enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16, MAX_PROBES = 64 };
 
 /* A container of the object whose parts are being looked at. */
 struct frame {
@@ -33,6 +31,10 @@ struct walk {
     const char *prefix;
     struct frame frames[MAX_DEPTH];
     unsigned depth;
+    uint64_t budget;
+    /* A table of the views by name and arguments: their numbers from 1 on, 0 where none is. */
+    uint32_t *known;
+    size_t n_known_slots;
     char path[MAX_PATH_SIZE + 1]; /* always closed by a zero byte */
 };
 
@@ -105,13 +107,15 @@ static enum container_result find_storage(struct walk *w, uint32_t node, struct 
     const uint32_t id = storage->arguments, key = pickle_item(p, id, 2);
     const struct zip_member *member;
     char name[512];
+    int n_name;
     uint64_t n;
     if (storage->type != PICKLE_PERSISTENT || pickle_get(p, key)->type != PICKLE_TEXT ||
         !pickle_is_text(p, pickle_item(p, id, 0), PICKLE_TEXT, "storage") ||
         !pickle_count(p, pickle_item(p, id, 4), &n))
         return views_bad(w->views, "a storage is not described as known");
-    snprintf(name, sizeof name, "%sdata/%s", w->prefix, p->texts + pickle_get(p, key)->u.text.at);
-    member = zip_find(w->z, name);
+    n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
+                      p->texts + pickle_get(p, key)->u.text.at);
+    member = n_name >= 0 && (size_t)n_name < sizeof name ? zip_find(w->z, name) : NULL;
     if (!member || !member->is_stored)
         return views_bad(w->views, "a storage is not in the archive, or is compressed");
     view->member = (size_t)(member - w->z->members);
@@ -128,7 +132,9 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
     const size_t size = strlen(w->path) + 1;
     struct torch_view *added;
     enum container_result result;
-    if (v->names_size + size > MAX_NAMES_SIZE) return views_bad(v, "its names are too long");
+    if (v->names_size + size + (v->n + 1) * sizeof *v->list + v->shapes_size * sizeof *v->shapes >
+        w->budget)
+        return views_bad(v, "its names and shapes take too much for the size of the file");
     result = container_grow(&v->list, v->n + 1, &v->room, sizeof *v->list);
     if (result == CONTAINER_OK)
         result = container_grow(&v->names, v->names_size + size, &v->names_room, 1);
@@ -142,17 +148,17 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
     return CONTAINER_OK;
 }
 
+/* What they take together add_view() knows. */
 static enum container_result add_extent(struct torch_views *v, uint64_t extent)
 {
-    enum container_result result;
-    if (v->shapes_size == MAX_SHAPES) return views_bad(v, "it has too many tensors");
-    result = container_grow(&v->shapes, v->shapes_size + 1, &v->shapes_room, sizeof *v->shapes);
+    const enum container_result result =
+        container_grow(&v->shapes, v->shapes_size + 1, &v->shapes_room, sizeof *v->shapes);
     if (result == CONTAINER_OK) v->shapes[v->shapes_size++] = extent;
     return result;
 }
 
 /* A storage that stands by itself, or is of a class that is not known. */
-static enum container_result add_storage(struct walk *w, uint32_t node)
+static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t arguments)
 {
     const struct torch_dtype *dtype;
     struct torch_view view;
@@ -160,12 +166,14 @@ static enum container_result add_storage(struct walk *w, uint32_t node)
     memset(&view, 0, sizeof view);
     result = find_storage(w, node, &view, &dtype);
     if (result != CONTAINER_OK) return result;
+    view.arguments = arguments;
     view.is_dense = view.is_plain = 1;
     view.dtype = dtype ? dtype->name : "BYTES";
     view.bits = dtype ? dtype->bits : 0;
-    view.shape = w->views->shapes_size;
+    view.logical = view.shape = w->views->shapes_size;
     view.rank = 1;
     result = add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size);
+    if (result == CONTAINER_OK) result = add_extent(w->views, 1); /* its stride */
     return result == CONTAINER_OK ? add_view(w, &view) : result;
 }
 
@@ -249,8 +257,9 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     result = find_storage(w, pickle_item(p, arguments, 0), &view, &dtype);
     if (result != CONTAINER_OK) return result;
     if (!dtype) dtype = find_dtype(p, pickle_item(p, arguments, 6));
-    if (!dtype) return add_storage(w, pickle_item(p, arguments, 0));
+    if (!dtype) return add_storage(w, pickle_item(p, arguments, 0), arguments);
     size = view.size;
+    view.arguments = arguments;
     view.dtype = dtype->name;
     view.bits = dtype->bits;
     view.is_conjugated = is_conjugated(p, arguments);
@@ -269,6 +278,61 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     for (int i = 0; i < rank && result == CONTAINER_OK; i++)
         result = add_extent(w->views, shape[i]);
     return result == CONTAINER_OK ? add_view(w, &view) : result;
+}
+
+/* -- names that are there -- */
+
+static size_t hash_name(const char *name, uint32_t arguments)
+{
+    uint64_t h = arguments;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001B3u;
+    return (size_t)(h ^ h >> 29);
+}
+
+/* The slot of the view of that name, or a free one for it; NULL: neither is near. Then a name is
+ * listed twice, rather than that one who makes all names fall together makes this slow. */
+static uint32_t *find_known(const struct walk *w, const char *name, uint32_t arguments)
+{
+    const struct torch_views *const v = w->views;
+    const size_t hash = hash_name(name, arguments);
+    for (size_t i = 0; i < MAX_PROBES; i++) {
+        uint32_t *const slot = &w->known[(hash + i) & (w->n_known_slots - 1)];
+        if (!*slot || (v->list[*slot - 1].arguments == arguments &&
+                       strcmp(v->names + v->list[*slot - 1].name, name) == 0))
+            return slot;
+    }
+    return NULL;
+}
+
+static enum container_result grow_known(struct walk *w)
+{
+    const size_t n = w->n_known_slots ? 2 * w->n_known_slots : 1024;
+    uint32_t *const table = (uint32_t *)calloc(n, sizeof *table);
+    if (!table) return CONTAINER_MEMORY;
+    free(w->known);
+    w->known = table;
+    w->n_known_slots = n;
+    for (size_t i = 0; i < w->views->n; i++) {
+        const struct torch_view *const view = &w->views->list[i];
+        uint32_t *const slot = find_known(w, w->views->names + view->name, view->arguments);
+        if (slot) *slot = (uint32_t)i + 1;
+    }
+    return CONTAINER_OK;
+}
+
+/* Adds the tensor, unless it stands under this name already. */
+static enum container_result add_tensor_once(struct walk *w, uint32_t arguments)
+{
+    const size_t n = w->views->n;
+    enum container_result result = CONTAINER_OK;
+    uint32_t *slot;
+    if (w->n_known_slots < 2 * (n + 1)) result = grow_known(w);
+    if (result != CONTAINER_OK) return result;
+    slot = find_known(w, w->path, arguments);
+    if (slot && *slot) return CONTAINER_OK;
+    result = add_tensor(w, arguments);
+    if (slot && w->views->n > n) *slot = (uint32_t)n + 1;
+    return result;
 }
 
 /* -- the walk -- */
@@ -332,19 +396,19 @@ static enum container_result visit(struct walk *w, uint32_t node)
 {
     struct pickle_node *n;
     uint32_t arguments, inner;
-    for (unsigned i = 0; i < MAX_WRAPPERS; i++) {
+    for (unsigned i = 0;; i++) {
         n = &w->p->nodes[node];
         if (n->type != PICKLE_CALL) break;
         arguments = find_rebuild(w->p, node);
-        if (arguments) return add_tensor(w, arguments);
-        inner = unwrap(w->p, node);
+        if (arguments) return add_tensor_once(w, arguments);
+        inner = i < MAX_WRAPPERS ? unwrap(w->p, node) : 0;
         if (!inner) break;
         node = inner;
     }
     n = &w->p->nodes[node];
     if (n->mark || n->type == PICKLE_OTHER) return CONTAINER_OK;
     n->mark = 1;
-    if (n->type == PICKLE_PERSISTENT) return add_storage(w, node);
+    if (n->type == PICKLE_PERSISTENT) return add_storage(w, node, 0);
     if (n->type != PICKLE_CALL && !n->first) return CONTAINER_OK;
     if (w->depth == MAX_DEPTH) return views_bad(w->views, "its objects are nested too deep");
     memset(&w->frames[w->depth], 0, sizeof *w->frames);
@@ -376,7 +440,7 @@ static enum container_result step(struct walk *w)
 }
 
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
-                                       const struct zip *z, const char *prefix)
+                                       const struct zip *z, const char *prefix, uint64_t budget)
 {
     struct walk *const w = (struct walk *)calloc(1, sizeof *w);
     enum container_result result;
@@ -386,8 +450,10 @@ enum container_result torch_find_views(struct torch_views *views, struct pickle 
     w->p = p;
     w->z = z;
     w->prefix = prefix;
+    w->budget = budget;
     result = visit(w, p->root);
     while (result == CONTAINER_OK && w->depth) result = step(w);
+    free(w->known);
     free(w);
     return result;
 }

@@ -28,7 +28,8 @@ struct torch_view {
     int is_plain;   /* the order of memory is the logical one, and bytes are what they say */
     int is_conjugated;
     unsigned rank;
-    size_t order; /* of all views, in the object */
+    size_t order;       /* of all views, in the object */
+    uint32_t arguments; /* of the pickle: what it is made of */
 };
 
 struct torch_views {
@@ -41,10 +42,11 @@ struct torch_views {
     char error[128];
 };
 
-/* The views of the pickle, whose storages are in members PREFIXdata/K. OK, BAD or MEMORY; to be
- * freed in any case. */
+/* The views of the pickle, whose storages are in members PREFIXdata/K; one that stands under a name
+ * several times stands there once. budget: bytes that they may take. OK, BAD or MEMORY; to be freed
+ * in any case. */
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
-                                       const struct zip *z, const char *prefix);
+                                       const struct zip *z, const char *prefix, uint64_t budget);
 
 void torch_free_views(struct torch_views *views);
 

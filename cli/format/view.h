@@ -14,6 +14,9 @@
 
 struct view {
     uint64_t size;
+    /* What the file takes where it was taken from, compressed perhaps: what a parser allocates is
+     * in proportion to that, not to what a few bytes may claim or repeat. */
+    uint64_t weight;
     /* size bytes from offset on, which lie within the view; returns 0, or anything else for "cannot
      * be read". */
     int (*read)(void *user, uint64_t offset, void *dst, size_t size);

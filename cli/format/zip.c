@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "container.h"
+#include "container_check.h"
 #include "view.h"
 
 /* Sizes of records without what follows them. */
@@ -97,6 +98,8 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
         return zip_bad(z, "its central directory lies outside of it");
     if (e->size > CONTAINER_MAX_HEADER || e->n > e->size / CENTRAL_SIZE)
         return zip_bad(z, "its central directory has an impossible size");
+    if (e->size > container_budget(v))
+        return zip_bad(z, "its central directory is too large for the size of the file");
     z->directory = e->at - e->size;
     z->start = z->directory - e->offset;
     return CONTAINER_OK;

@@ -65,6 +65,7 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     const int is_read = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0;
     if (fd >= 0) close(fd);
     if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);
+    if (st.st_size == 0) return fail(CODE_CORRUPT, name, "is empty");
     if (is_read && memcmp(bytes, magic, sizeof magic) != 0)
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
                     memcmp(bytes, magic, 4) == 0
@@ -109,6 +110,8 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",
                             bit);
+    if (status == LMC_ERR_NOT_LMC && container_is_lfs_pointer(header, LMC_FILE_HEADER_SIZE))
+        return fail(CODE_ERROR, name, LFS_POINTER_SAYS);
     if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
         status == LMC_ERR_CHECKSUM)
         return fail_damaged(name, status, where);
@@ -241,13 +244,18 @@ static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, 
                : LMC_ERR_CORRUPT;
 }
 
+lmc_base files_of_archive(const struct archive *a)
+{
+    return a->plain ? *a->plain : lmc_reader_base(a->reader);
+}
+
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size)
 {
-    const lmc_base by_reader = lmc_reader_base(a->reader);
-    const lmc_file *f = lmc_reader_get_file(a->reader, file_number);
-    enum lmc_status status = by_reader.read(by_reader.user, file_number, offset, dst, size);
-    if (status == LMC_OK && size && size == f->size) {
+    const lmc_base files = files_of_archive(a);
+    const lmc_file *f = files.get_file(files.user, file_number);
+    enum lmc_status status = files.read(files.user, file_number, offset, dst, size);
+    if (status == LMC_OK && size && size == f->size && !a->plain) {
         lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
         uint32_t crc = 0;
         status = check_identities(f, tensors, dst, &crc);
@@ -261,10 +269,10 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size)
 {
-    const lmc_base by_reader = lmc_reader_base(a->reader);
+    const lmc_base files = files_of_archive(a);
     enum lmc_status status =
-        by_reader.read(by_reader.user, file_number, tensor->offset + offset, dst, size);
-    if (status == LMC_OK && size && size == tensor->size) {
+        files.read(files.user, file_number, tensor->offset + offset, dst, size);
+    if (status == LMC_OK && size && size == tensor->size && !a->plain) {
         lmc_memory memory;
         const lmc_stream stream = stream_of_bytes(&memory, dst, size);
         lmc_tensor found = *tensor;

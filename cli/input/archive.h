@@ -31,6 +31,7 @@ struct archive {
     uint8_t header[LMC_FILE_HEADER_SIZE]; /* zeros: not read */
     uint8_t wanted[LMC_IDENTITY_SIZE];    /* the base, of a delta */
     uint32_t chain_depth;
+    const lmc_base *plain; /* not NULL: files that are no snapshot; there is no reader (plain.h) */
     uint64_t n_reads, n_bytes;
     int error; /* errno of a failed read; -1: the file ended */
 };
@@ -81,6 +82,9 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct com
 /* base: NULL for one that is no delta, or that is only listed. try_ reports nothing. */
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);
 int read_archive_index(struct archive *a, const lmc_base *base);
+
+/* The files, and their bytes. */
+lmc_base files_of_archive(const struct archive *a);
 
 /* Bytes of a file or a tensor, for who goes through the snapshot by what it lists. The library lets
  * each request of a caller cost 512 MiB for nothing, for it cannot know who chose what to ask for.

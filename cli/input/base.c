@@ -14,6 +14,7 @@
 #include "../format/hex.h"
 #include "../format/tensors.h"
 #include "archive.h"
+#include "damage.h"
 #include "opened.h"
 #include "places.h"
 #include "common.h"
@@ -190,7 +191,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         return read_instead(b, number, offset, dst, size);
     }
     if (b->all->is_partial) return read_intact(b, status, number, offset, dst, size);
-    b->all->code = fail_archive(&b->archive, status);
+    b->all->code = fail_damage(&b->archive, status, number, offset);
     return LMC_ERR_READ;
 }
 

@@ -41,6 +41,11 @@ int check_output_name(const struct common *o)
                       o->output);
 }
 
+uint64_t most_files(const struct common *o)
+{
+    return o->max_files ? o->max_files : DEFAULT_MAX_FILES;
+}
+
 int wants_narrow_tables(const struct common *o)
 {
     const size_t columns = isatty(STDOUT_FILENO) ? count_columns(STDOUT_FILENO) : 0;

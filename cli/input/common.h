@@ -31,7 +31,8 @@ struct bases {
 };
 
 /* Files and directories that a snapshot may make, and how deep: it needs 4 bytes for each of them,
- * so a small hostile one could fill a disk with them. Far more than any checkpoint has. */
+ * so a small hostile one could fill a disk with them. As many may go into one: with --dereference,
+ * two links in each of 40 directories are 2^40. Far more than any checkpoint has. */
 #define DEFAULT_MAX_FILES ((uint64_t)1000000)
 #define DEFAULT_MAX_DEPTH ((size_t)1000)
 
@@ -47,9 +48,13 @@ struct common {
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
     enum link_mode links; /* --dereference, --no-dereference */
-    /* --max-files, --max-depth: of what is restored; 0: the default */
+    /* --max-files: of what is restored, or taken into a snapshot; --max-depth: of what is restored;
+     * 0: the default */
     uint64_t max_files, max_depth;
 };
+
+/* Of --max-files, or the default. */
+uint64_t most_files(const struct common *o);
 
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct common *o);

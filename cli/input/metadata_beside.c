@@ -34,13 +34,13 @@ static void forget_kept(void)
 static void read_kept(int fd, const struct common *o)
 {
     const char *why = "it is too large";
-    if ((uint64_t)kept.st.st_size <= PICKLE_MAX_SIZE) {
+    if ((uint64_t)kept.st.st_size <= pickle_max_size((uint64_t)kept.st.st_size)) {
         const size_t size = (size_t)kept.st.st_size;
         void *data = resize(NULL, size, 1);
         enum container_result result = CONTAINER_BAD;
         why = "it cannot be read";
         if (read_at(fd, 0, data, size) == 0) {
-            result = dcp_read(&kept.dcp, data, size);
+            result = dcp_read(&kept.dcp, data, size, size);
             why = kept.dcp.error;
         }
         free(data);

@@ -160,7 +160,7 @@ static void add_operand(struct operand_list *l, const char *path, const struct s
 static int add_tree(struct operand_list *l, const char *root, const struct common *o)
 {
     struct listing files;
-    const int code = list_tree(&files, root, o->links);
+    const int code = list_tree(&files, root, o->links, most_files(o));
     for (size_t i = 0; i < files.n && code == CODE_OK; i++) {
         const struct entry *e = &files.entries[i];
         char *path = join_path(root, e->path);
@@ -183,7 +183,7 @@ static int add_each(struct operand_list *l, struct goals *g, const char *root, i
                     const struct common *o)
 {
     struct listing files;
-    const int code = list_tree(&files, root, LINKS_KEEP);
+    const int code = list_tree(&files, root, LINKS_KEEP, 0);
     for (size_t i = 0; i < files.n && code == CODE_OK; i++) {
         char *path;
         struct stat st;

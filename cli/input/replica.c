@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "archive.h"
+#include "damage.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
@@ -30,7 +31,7 @@ static int copy_file(const struct archive *a, size_t number, unsigned char *wind
         const size_t size = (size_t)(f->size - at < REPLICA_WINDOW ? f->size - at : REPLICA_WINDOW);
         const enum lmc_status status = read_counted(a, number, at, window, size);
         int error;
-        if (status != LMC_OK) return fail_archive(a, status);
+        if (status != LMC_OK) return fail_damage(a, status, number, at);
         crc = lmc_crc32c(crc, window, size);
         error = outlet_write(out, window, size);
         if (error) return fail_replica(error);

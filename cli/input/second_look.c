@@ -12,6 +12,7 @@
 
 #include "archive.h"
 #include "common.h"
+#include "damage.h"
 #include "source.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -202,104 +203,38 @@ void close_second_look(struct second_look *l)
     l->path = NULL;
 }
 
-/* How far the damage is looked for: what is decoded at once is not larger. */
-#define MAX_SEARCH ((uint64_t)256 << 20)
-#define SEARCH_STEP ((size_t)64 << 10)
-
-/* Damage that was found: from byte `at` of the file on. */
-struct damage {
-    const lmc_file *file;
-    uint64_t at;
-    uint64_t searched;                 /* bytes, of all files */
-    const lmc_tensor *before, *tensor; /* the last that ends there or before; what it is in; NULL */
-};
-
-/* The end of the tensor that d->at is in, or of the bytes before the next one; sets d->tensor and
- * d->before. *next: a tensor that does not end before, counted up. */
-static uint64_t find_part(struct damage *d, size_t *next)
-{
-    const lmc_file *const f = d->file;
-    while (*next < f->n_tensors && f->tensors[*next].offset + f->tensors[*next].size <= d->at)
-        ++*next;
-    d->tensor = NULL;
-    d->before = *next ? &f->tensors[*next - 1] : NULL;
-    if (*next == f->n_tensors) return f->size;
-    if (f->tensors[*next].offset > d->at) return f->tensors[*next].offset;
-    d->tensor = &f->tensors[*next];
-    return d->tensor->offset + d->tensor->size;
-}
-
-/* From d->at on, the first bytes of the file that cannot be read; 0: all can. No read goes across
- * the border of a tensor, so what cannot be read tells which it is in. */
-static int find_damage(struct damage *d, const struct archive *a, size_t number)
-{
-    unsigned char *buffer = (unsigned char *)resize(NULL, SEARCH_STEP, 1);
-    int is_found = 0;
-    size_t next = 0;
-    while (d->at < d->file->size && d->searched < MAX_SEARCH && !is_found) {
-        const uint64_t left = find_part(d, &next) - d->at;
-        const size_t part = left < SEARCH_STEP ? (size_t)left : SEARCH_STEP;
-        const enum lmc_status status = read_counted(a, number, d->at, buffer, part);
-        is_found = status != LMC_OK && status != LMC_ERR_LIMIT;
-        if (!is_found) d->at += part;
-        d->searched += status == LMC_ERR_LIMIT ? MAX_SEARCH : part; /* no more of that */
-    }
-    free(buffer);
-    return is_found;
-}
-
-static void describe_damage(const struct damage *d, char *text, size_t size)
-{
-    const lmc_file *const f = d->file;
-    const char *const name = *f->path ? f->path : "the file", *const quote = *f->path ? "'" : "";
-    const unsigned long long at = (unsigned long long)d->at;
-    if (d->tensor)
-        snprintf(text, size, " (in %s%.200s%s, in the tensor '%.200s', from byte %llu on)", quote,
-                 name, quote, d->tensor->name, at);
-    else if (f->n_tensors && !d->before)
-        snprintf(text, size, " (in %s%.200s%s, before its first tensor, from byte %llu on)", quote,
-                 name, quote, at);
-    else if (f->n_tensors)
-        snprintf(text, size, " (in %s%.200s%s, behind the tensor '%.200s', from byte %llu on)",
-                 quote, name, quote, d->before->name, at);
-    else snprintf(text, size, " (in %s%.200s%s, from byte %llu on)", quote, name, quote, at);
-}
-
 /* Which file and tensor the damage is in, by the index, if that can be read. What was restored
  * ends before the blocks that were decoded together, so these are read again one by one; they may
  * be of files that come later. */
-static void describe_place(const struct second_look *l, char *text, size_t size)
+static void describe_place(const struct second_look *l, char text[DAMAGE_TEXT])
 {
     struct archive a;
-    struct damage d;
+    uint64_t budget = DAMAGE_BUDGET;
     int is_begun = 0, is_found = 0;
     *text = 0;
     if (!l->path || !S_ISREG(l->source->st.st_mode)) return;
     if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
         try_archive_index(&a, l->base) != LMC_OK) {
         close_archive(&a);
-        if (*l->path) snprintf(text, size, " (in '%.300s')", l->path);
+        if (*l->path) snprintf(text, DAMAGE_TEXT, " (in '%.300s')", l->path);
         return;
     }
-    memset(&d, 0, sizeof d);
     for (size_t i = 0; i < snapshot_info(a.reader).n_files && !is_found; i++) {
-        d.file = lmc_reader_get_file(a.reader, i);
-        d.at = is_begun || l->done < l->begun_at ? 0 : l->done - l->begun_at;
-        if (!is_begun && strcmp(d.file->path, l->path) != 0) continue;
+        const uint64_t at = is_begun || l->done < l->begun_at ? 0 : l->done - l->begun_at;
+        if (!is_begun && strcmp(lmc_reader_get_file(a.reader, i)->path, l->path) != 0) continue;
         is_begun = 1;
-        is_found = find_damage(&d, &a, i);
+        is_found = find_damage(&a, i, at, &budget, text);
     }
-    if (is_found) describe_damage(&d, text, size);
     close_archive(&a);
 }
 
 int fail_restore(const struct second_look *l, enum lmc_status status)
 {
     const struct source *s = l->source;
-    char where[700];
+    char where[DAMAGE_TEXT];
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
         return l->o->bases->code;
-    describe_place(l, where, sizeof where);
+    describe_place(l, where);
     return fail_snapshot_at(s->name, s->header, status, where);
 }

@@ -139,7 +139,7 @@ static void look_through_view(struct source *s, const struct common *o)
     const char *name = base_name(s->name);
     struct view v;
     enum container_result result;
-    v.size = s->size;
+    v.size = v.weight = s->size;
     v.read = read_view_of_source;
     v.user = s;
     result = container_parse_view(c, &v, name,
@@ -149,6 +149,15 @@ static void look_through_view(struct source *s, const struct common *o)
         say(s->name, "is not read as a file of PyTorch: %s; stored as plain bytes", c->error);
     if (result == CONTAINER_OK && c->note[0] && o->verbosity >= 2) say(s->name, "%s", c->note);
     if (result != CONTAINER_OK) container_free(c);
+}
+
+/* What was named was meant to be more than that. */
+static int take_lfs_pointer(const struct source *s, const struct common *o)
+{
+    if (s->is_named)
+        return fail(CODE_ERROR, s->name, LFS_POINTER_SAYS ", or use --opaque to take it as it is");
+    if (o->verbosity > 0) say(s->name, LFS_POINTER_SAYS "; taken as it is");
+    return CODE_OK;
 }
 
 int identify_source(struct source *s, const struct common *o)
@@ -165,6 +174,7 @@ int identify_source(struct source *s, const struct common *o)
             make_raw_tensor(s, o->dtype);
             return CODE_OK;
         }
+        if (container_is_lfs_pointer(s->head, s->head_size)) return take_lfs_pointer(s, o);
         if (S_ISREG(s->st.st_mode) && container_wants_view(s->head, s->head_size, s->name)) {
             look_through_view(s, o);
             return CODE_OK;
@@ -221,7 +231,7 @@ void say_unreadable(const struct listing *l, size_t from, size_t n, const char *
 
 int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
 {
-    int code = list_tree(l, root, o->links);
+    int code = list_tree(l, root, o->links, most_files(o));
     if (code != CODE_OK) say_unreadable(l, 0, 0, root);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",

@@ -15,6 +15,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
@@ -54,7 +55,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);
         status = read_counted(a, member->number, at, window, size);
-        if (status != LMC_OK) return fail_archive(a, status);
+        if (status != LMC_OK) return fail_damage(a, status, member->number, at);
         crc = lmc_crc32c(crc, window, size);
         status = lmc_writer_write(writer, window, size);
         at += size;

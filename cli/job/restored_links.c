@@ -173,7 +173,7 @@ int check_old_links(const char *root, const struct links *l, const struct links 
 {
     struct listing old;
     size_t number;
-    int code = list_tree(&old, root, LINKS_KEEP);
+    int code = list_tree(&old, root, LINKS_KEEP, 0);
     for (size_t i = 0; i < old.n && code == CODE_OK; i++) {
         const struct entry *e = &old.entries[i];
         if (e->link && lmc_reader_find_file(reader, e->path, &number) != LMC_OK &&
@@ -198,7 +198,7 @@ int update_links(const char *root, const struct links *l, lmc_reader *reader, co
     size_t number;
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code;
     if (fd < 0) return fail_errno(root, errno, "cannot open it");
-    code = list_tree(&old, root, LINKS_KEEP);
+    code = list_tree(&old, root, LINKS_KEEP, 0);
     for (size_t i = 0; i < old.n && code == CODE_OK; i++)
         if (old.entries[i].link &&
             lmc_reader_find_file(reader, old.entries[i].path, &number) != LMC_OK)

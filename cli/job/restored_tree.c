@@ -71,7 +71,7 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
     if (code == CODE_OK && t->o->verbosity > 0) say_left_behind(t->target);
     if (code == CODE_OK) code = create_temporary(t->target, NULL, &t->root);
     if (code != CODE_OK) return code;
-    error = open_made(&t->made, t->root, t->o->max_files ? t->o->max_files : DEFAULT_MAX_FILES,
+    error = open_made(&t->made, t->root, most_files(t->o),
                       t->o->max_depth ? (size_t)t->o->max_depth : DEFAULT_MAX_DEPTH);
     if (!error) return CODE_OK;
     remove_temporary();
@@ -193,7 +193,7 @@ static int check_replaced(struct restored_tree *t, int force)
     struct stat st, top;
     int code;
     if (!force || lstat(t->target, &top) != 0) return CODE_OK;
-    code = list_tree(&t->replaced, t->target, LINKS_KEEP);
+    code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
     if (code == CODE_OK && t->replaced.n_others)
         code = fail(CODE_ERROR, t->target,
                     "is not replaced: it holds '%.300s', which no snapshot can; move that away, or "

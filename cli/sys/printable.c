@@ -6,24 +6,7 @@
 #include <string.h>
 
 #include "memory.h"
-
-/* The character at the beginning of a text, if that is UTF-8: no surrogate, nothing beyond the last
- * one, and in its shortest form. *used: its bytes; 0: it is none. */
-static uint32_t read_character(const unsigned char *p, size_t size, size_t *used)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-    uint32_t c = n == 1 ? p[0] : n == 2 ? p[0] & 31u : n == 3 ? p[0] & 15u : p[0] & 7u;
-    *used = 0;
-    if (n == 0 || n > size || p[0] > 0xF4) return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xC0) != 0x80) return 0;
-        c = c << 6 | (p[i] & 63u);
-    }
-    if (c < least[n] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return 0;
-    *used = n;
-    return c;
-}
+#include "../../formats/utf8.h"
 
 /* Control characters of C0 and C1, of formatting and direction, ends of lines, what has no width,
  * tags and what is no character (Unicode 15: Cc, Cf, Zl, Zp, and fillers that look like nothing).
@@ -47,9 +30,8 @@ static int is_hidden(uint32_t c)
 
 size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used)
 {
-    const unsigned char *p = (const unsigned char *)text;
     char escaped[MAX_PRINTABLE + 1];
-    const uint32_t c = read_character(p, size, used);
+    const uint32_t c = read_character(text, size, used);
     size_t n;
     if (*used && !is_hidden(c)) {
         memcpy(out, text, *used);
@@ -57,7 +39,7 @@ size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, s
     }
     if (*used == 0 || c < 0x80) {
         *used = 1;
-        n = (size_t)snprintf(escaped, sizeof escaped, "\\x%02X", p[0]);
+        n = (size_t)snprintf(escaped, sizeof escaped, "\\x%02X", (unsigned char)*text);
     } else {
         n = (size_t)snprintf(escaped, sizeof escaped, "\\u{%04lX}", (unsigned long)c);
     }

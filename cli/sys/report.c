@@ -52,6 +52,7 @@ say_list(const char *name, const char *format, va_list list)
         line = spare;
         size = sizeof spare;
     }
+    (void)fflush(stdout); /* what was printed before stands before it, where both go to one file */
     pthread_mutex_lock(&lock);
     erase_line();
     n = (size_t)snprintf(line, size, "lmc: ");

@@ -64,11 +64,15 @@ struct lister {
     const char *root;
     char *real_root; /* resolved; NULL: not needed yet */
     enum link_mode mode;
+    uint64_t most;            /* entries */
     const struct stat *above; /* directories that a followed link is in: no circles */
     size_t n_above;
 };
 
 static int list_directory(struct lister *t, const char *path);
+
+/* Whether there are more than are allowed, root not counted. */
+static int is_full(const struct lister *t) { return t->most && t->l->n > t->most + 1; }
 
 static int leads_outside(struct lister *t, const char *full)
 {
@@ -160,7 +164,7 @@ static int list_names(struct lister *t, const char *path, const char *full)
     if (error) code = fail_errno(full, error, "cannot read the directory");
     closedir(directory);
     add_entry(t->l, path, 1);
-    for (size_t i = 0; i < names.n; i++) {
+    for (size_t i = 0; i < names.n && !is_full(t); i++) {
         char *inner = join_path(path, names.entries[i].path);
         code = worse(code, list_entry(t, inner));
         free(inner);
@@ -201,7 +205,7 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
 
-int list_tree(struct listing *l, const char *root, enum link_mode mode)
+int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
 {
     struct lister t;
     int code;
@@ -210,11 +214,18 @@ int list_tree(struct listing *l, const char *root, enum link_mode mode)
     t.l = l;
     t.root = root;
     t.mode = mode;
+    t.most = most;
     code = list_directory(&t, "");
     if (l->n_unreadable > MOST_NAMED)
         say(root, "cannot read %llu more directories of it",
             (unsigned long long)(l->n_unreadable - MOST_NAMED));
     free(t.real_root);
+    if (code == CODE_OK && is_full(&t))
+        code = fail(CODE_ERROR, root,
+                    "holds more than %llu files and directories%s; if all of them are to be taken, "
+                    "allow more with --max-files",
+                    (unsigned long long)most,
+                    mode == LINKS_FOLLOW ? ", with those that its links lead to" : "");
     if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
     return code;
 }

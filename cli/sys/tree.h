@@ -51,8 +51,10 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 
 void free_listing(struct listing *l);
 
-/* Everything below root, and root itself as "", in the order of the bytes of the paths. */
-int list_tree(struct listing *l, const char *root, enum link_mode mode);
+/* Everything below root, and root itself as "", in the order of the bytes of the paths. most: how
+ * many files and directories it may be, as a few links to directories can be any number of them; 0:
+ * as many as there are, which is for links that are not followed. */
+int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);
 
 /* Lets the owner into all directories that were listed at root. 0 or errno; allocates only what it
  * can do without: see remove_listed(). */

@@ -13,8 +13,10 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
+#include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -109,11 +111,10 @@ static int write_part(struct output *out, const void *data, size_t size)
     return error ? fail_output(out, error) : CODE_OK;
 }
 
-static int fail_tensor(const struct extract *e, enum lmc_status status)
+/* at: in the tensor */
+static int fail_tensor(const struct extract *e, enum lmc_status status, uint64_t at)
 {
-    char where[300];
-    snprintf(where, sizeof where, " (in the tensor '%.200s')", e->tensor->name);
-    return fail_archive_at(e->archive, status, where);
+    return fail_damage(e->archive, status, e->file, e->tensor->offset + at);
 }
 
 /* All of a tensor, as a stream: so that it is written part by part, and is known to be the tensor
@@ -137,7 +138,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
         status = read_counted_tensor(p->e->archive, p->e->file, p->e->tensor, p->done, p->window,
                                      p->size);
         p->code = status == LMC_OK ? write_elements(p->e, p->out, p->window, p->size)
-                                   : fail_tensor(p->e, status);
+                                   : fail_tensor(p->e, status, p->done);
         if (p->code != CODE_OK) return LMC_ERR_READ;
         p->done += p->size;
         p->at = 0;
@@ -160,7 +161,7 @@ static int copy_large_tensor(struct extract *e, unsigned char *window, struct ou
     if (p.code != CODE_OK) return p.code;
     if (status == LMC_OK && memcmp(tensor.identity, e->tensor->identity, LMC_IDENTITY_SIZE) != 0)
         status = LMC_ERR_CORRUPT;
-    return status == LMC_OK ? CODE_OK : fail_tensor(e, status);
+    return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
 /* A piece that is larger than the window, part by part. */
@@ -171,7 +172,8 @@ static int copy_large_piece(struct extract *e, unsigned char *window, struct out
         size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
         enum lmc_status status =
             read_counted_tensor(e->archive, e->file, e->tensor, place + done, window, part);
-        int code = status == LMC_OK ? write_elements(e, out, window, part) : fail_tensor(e, status);
+        int code = status == LMC_OK ? write_elements(e, out, window, part)
+                                    : fail_tensor(e, status, place + done);
         if (code != CODE_OK) return code;
         done += part;
     }
@@ -194,7 +196,7 @@ static int copy_window(struct extract *e, unsigned char *window, struct output *
     }
     status =
         read_counted_tensor(e->archive, e->file, e->tensor, place, window, (size_t)(end - place));
-    if (status != LMC_OK) return fail_tensor(e, status);
+    if (status != LMC_OK) return fail_tensor(e, status, place);
     while (e->left > ahead.left) {
         int code = write_elements(e, out, window + (place_of_piece(e) - place), (size_t)e->piece);
         if (code != CODE_OK) return code;
@@ -219,9 +221,10 @@ static int copy_pieces(struct extract *e, struct output *out)
     if (e->view) code = copy_view(e->archive, e->file, e->view, &e->slice, write_view_elements, e);
     else
         while (e->left && code == CODE_OK)
-            code = e->piece <= WINDOW_SIZE       ? copy_window(e, window, out)
-                   : e->piece == e->tensor->size ? copy_large_tensor(e, window, out)
-                                                 : copy_large_piece(e, window, out);
+            code = e->piece <= WINDOW_SIZE ? copy_window(e, window, out)
+                   : e->piece == e->tensor->size && !e->archive->plain
+                       ? copy_large_tensor(e, window, out)
+                       : copy_large_piece(e, window, out);
     free(e->wide);
     e->wide = NULL;
     free(window);
@@ -254,18 +257,38 @@ static int write_npy_header(const struct extract *e, struct output *out)
     return write_part(out, text, end);
 }
 
+/* The tensor of that name, in any file or that one. */
+static enum lmc_status find_listed(struct extract *e, const char *name, const char *file)
+{
+    const lmc_base files = files_of_archive(e->archive);
+    enum lmc_status status = LMC_ERR_NOT_FOUND;
+    if (!e->archive->plain)
+        return lmc_reader_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
+        for (size_t k = 0; k < f->n_tensors && (!file || strcmp(f->path, file) == 0); k++) {
+            if (strcmp(f->tensors[k].name, name) != 0) continue;
+            if (status == LMC_OK) return LMC_ERR_AMBIGUOUS;
+            e->file = i;
+            e->tensor = &f->tensors[k];
+            status = LMC_OK;
+        }
+    }
+    return status;
+}
+
 /* The tensor of that name, as PyTorch has it, if the file that has it is one of PyTorch. */
 static enum lmc_status find_named(struct extract *e, const char *name, const char *file)
 {
-    lmc_reader *const reader = e->archive->reader;
-    enum lmc_status status = lmc_reader_find_tensor(reader, file, name, &e->file, &e->tensor);
+    const lmc_base files = files_of_archive(e->archive);
+    enum lmc_status status = find_listed(e, name, file);
     const size_t first = status == LMC_OK ? e->file : 0,
-                 end = status == LMC_OK ? first + 1 : snapshot_info(reader).n_files;
+                 end = status == LMC_OK ? first + 1 : files.n_files;
     struct container c;
     if (status != LMC_OK && status != LMC_ERR_NOT_FOUND) return status;
     for (size_t i = first; i < end; i++) {
         const struct container_view *view;
-        if (file && strcmp(lmc_reader_get_file(reader, i)->path, file) != 0) continue;
+        if (file && strcmp(files.get_file(files.user, i)->path, file) != 0) continue;
         if (!look_inside(&c, e->archive, i)) continue;
         view = find_container_view(&c, name);
         if (view && e->view) status = LMC_ERR_AMBIGUOUS;
@@ -305,8 +328,9 @@ static int find_tensor(struct extract *e, const char *text, const char *file, in
 /* Without a name: the only tensor there is. */
 static int find_only_tensor(struct extract *e)
 {
-    for (size_t i = 0; i < snapshot_info(e->archive->reader).n_files; i++) {
-        const lmc_file *f = lmc_reader_get_file(e->archive->reader, i);
+    const lmc_base files = files_of_archive(e->archive);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
         if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
             return fail(CODE_USAGE, e->archive->name,
                         "has several tensors; name one ('lmc -l' lists them)");
@@ -370,9 +394,9 @@ static int plan_widening(struct extract *e, const struct cat_options *options)
 /* A file of the snapshot as if it were a tensor: its bytes. */
 static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
 {
-    const lmc_reader *reader = e->archive->reader;
-    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) {
-        const lmc_file *f = lmc_reader_get_file(reader, i);
+    const lmc_base files = files_of_archive(e->archive);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
         if (strcmp(f->path, file) != 0 || f->kind != LMC_FILE_REGULAR) continue;
         memset(whole, 0, sizeof *whole);
         whole->name = f->path;
@@ -392,7 +416,8 @@ static int follow_file(const struct archive *a, struct cat_options *options, cha
     struct links links;
     size_t number;
     int code = CODE_OK;
-    if (!options->file || lmc_reader_find_file(a->reader, options->file, &number) == LMC_OK)
+    if (!options->file || a->plain ||
+        lmc_reader_find_file(a->reader, options->file, &number) == LMC_OK)
         return CODE_OK;
     if (read_links(&links, a->reader) != 0) return fail_bad_links(a->name);
     *led = resolve_links(&links, options->file, &first, NULL);
@@ -422,7 +447,8 @@ static int copy_whole_file(struct extract *e, struct output *out)
         const uint64_t left = e->tensor->size - at;
         const size_t part = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
         const enum lmc_status status = read_counted(e->archive, e->file, at, window, part);
-        code = status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
+        code = status == LMC_OK ? write_part(out, window, part)
+                                : fail_damage(e->archive, status, e->file, at);
         at += part;
     }
     free(window);
@@ -431,84 +457,128 @@ static int copy_whole_file(struct extract *e, struct output *out)
 
 /* -- a safetensors file of some tensors -- */
 
-/* The header: eight bytes of size, JSON, and spaces so that the data are aligned. To be freed. */
-static int make_safetensors_header(struct extract *e, const struct chosen *list, size_t n,
-                                   const struct cat_options *options, char **header, size_t *size)
+/* What --f32 widens the elements of the tensor from, in bytes; 0: they stay. */
+static unsigned widened_width(const lmc_tensor *t, const struct cat_options *options)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *metadata = (json_t *)check_memory(json_object());
-    uint64_t at = 0;
+    return options->f32 ? widen_width(lmc_dtype_find(t->dtype)) : 0;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Whether safetensors can hold them. */
+static int check_chosen(const struct archive *a, const struct chosen *list, size_t n)
+{
+    const char **names = (const char **)resize(NULL, n, sizeof *names);
     int code = CODE_OK;
-    char *text;
-    set_json(metadata, "format", json_string("pt"));
-    set_json(object, "__metadata__", metadata);
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        const lmc_tensor *t = e->tensor = tensor_of_chosen(&list[i]);
-        json_t *entry, *shape, *offsets, *name = json_string(t->name);
-        uint64_t end = t->size;
-        if (!name) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
-        else if (json_object_get(object, t->name))
-            code = fail_lookup(e->archive, LMC_ERR_AMBIGUOUS, t->name, NULL);
-        json_decref(name);
-        if (code == CODE_OK && lmc_dtype_find(t->dtype) == LMC_AUTO)
+        const lmc_tensor *const t = tensor_of_chosen(&list[i]);
+        json_t *const text = json_string(t->name);
+        names[i] = t->name;
+        if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
+        else if (lmc_dtype_find(t->dtype) == LMC_AUTO)
             code = fail(CODE_ERROR, t->name,
                         "has the dtype %s, which safetensors has not; name the tensors that you "
                         "want, without it",
                         t->dtype);
-        if (code == CODE_OK && options->f32 && widen_width(lmc_dtype_find(t->dtype)))
-            code = plan_widening(e, options);
-        else e->widened = LMC_AUTO;
-        if (code != CODE_OK) break;
-        if (e->widened != LMC_AUTO) end = t->size / widen_width(e->widened) * 4;
-        entry = (json_t *)check_memory(json_object());
-        shape = (json_t *)check_memory(json_array());
-        offsets = (json_t *)check_memory(json_array());
+        json_decref(text);
+    }
+    if (code == CODE_OK) qsort((void *)names, n, sizeof *names, compare_texts);
+    for (size_t i = 1; i < n && code == CODE_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            code = fail_lookup(a, LMC_ERR_AMBIGUOUS, names[i], NULL);
+    free((void *)names);
+    return code;
+}
+
+static void put_safetensors_header(struct json_writer *w, const struct chosen *list, size_t n,
+                                   const struct cat_options *options)
+{
+    uint64_t at = 0;
+    json_t *metadata = (json_t *)check_memory(json_object());
+    set_json(metadata, "format", json_string("pt"));
+    begin_json(w, NULL, '{');
+    put_json(w, "__metadata__", metadata);
+    for (size_t i = 0; i < n; i++) {
+        const lmc_tensor *const t = tensor_of_chosen(&list[i]);
+        const unsigned width = widened_width(t, options);
+        json_t *entry = (json_t *)check_memory(json_object()),
+               *shape = (json_t *)check_memory(json_array()),
+               *offsets = (json_t *)check_memory(json_array());
         for (unsigned k = 0; k < t->rank; k++)
             json_array_append_new(shape, make_json_number(t->shape[k]));
         json_array_append_new(offsets, make_json_number(at));
-        json_array_append_new(offsets, make_json_number(at += end));
-        set_json(entry, "dtype", json_string(e->widened != LMC_AUTO ? "F32" : t->dtype));
+        at += width ? t->size / width * 4 : t->size;
+        json_array_append_new(offsets, make_json_number(at));
+        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
         set_json(entry, "shape", shape);
         set_json(entry, "data_offsets", offsets);
-        set_json(object, t->name, entry);
+        put_json(w, t->name, entry);
     }
-    text = (char *)check_memory(json_dumps(object, JSON_COMPACT));
-    json_decref(object);
-    *size = 8 + (strlen(text) + 7) / 8 * 8;
-    *header = (char *)resize(NULL, *size, 1);
-    memset(*header, ' ', *size);
-    for (unsigned i = 0; i < 8; i++) (*header)[i] = (char)((uint64_t)(*size - 8) >> 8 * i & 255);
-    memcpy(*header + 8, text, strlen(text));
-    free(text);
-    return code;
+    end_json(w, '}');
+    (void)finish_json(w);
+}
+
+static int count_bytes(void *user, const void *data, size_t size)
+{
+    (void)data;
+    *(uint64_t *)user += size;
+    return 0;
+}
+
+static int write_to_output(void *user, const void *data, size_t size)
+{
+    return write_output((struct output *)user, data, size);
+}
+
+/* Eight bytes of size, JSON, and spaces so that the data are aligned. The JSON is made twice: to
+ * know its size, and to write it. */
+static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
+                                    const struct cat_options *options)
+{
+    struct json_writer w;
+    uint64_t size = 0;
+    unsigned char head[8];
+    unsigned padding;
+    int error;
+    init_json_writer(&w, count_bytes, &size, JSON_COMPACT);
+    put_safetensors_header(&w, list, n, options);
+    padding = (unsigned)(-size & 7);
+    for (unsigned i = 0; i < 8; i++) head[i] = (unsigned char)((size + padding) >> 8 * i & 255);
+    error = write_output(out, head, sizeof head);
+    init_json_writer(&w, write_to_output, out, JSON_COMPACT);
+    if (!error) put_safetensors_header(&w, list, n, options);
+    if (!error) error = w.error;
+    if (!error) error = write_output(out, "       ", padding);
+    if (error) return fail_output(out, error);
+    progress_add(8 + size + padding);
+    return CODE_OK;
 }
 
 static int cat_safetensors(struct extract *e, struct output *out, char *const *names, size_t n,
                            const struct cat_options *options)
 {
     struct choice_of_tensors c;
-    size_t size = 0;
-    char *header = NULL;
     uint64_t total = 0;
     int code = choose_tensors(&c, e->archive, names, n, options->file);
-    if (code == CODE_OK) code = make_safetensors_header(e, c.list, c.n, options, &header, &size);
+    if (code == CODE_OK) code = check_chosen(e->archive, c.list, c.n);
     if (code == CODE_OK) code = open_cat_output(e, out, options);
     for (size_t i = 0; i < c.n; i++) total += tensor_of_chosen(&c.list[i])->size;
     progress_start(e->archive->name, total);
-    if (code == CODE_OK) code = write_part(out, header, size);
+    if (code == CODE_OK) code = write_safetensors_header(out, c.list, c.n, options);
     for (size_t i = 0; i < c.n && code == CODE_OK; i++) {
         e->file = c.list[i].file;
         e->tensor = tensor_of_chosen(&c.list[i]);
         e->view = c.list[i].view;
         e->widened = LMC_AUTO;
-        if (options->f32 && widen_width(lmc_dtype_find(e->tensor->dtype)))
-            code = plan_widening(e, options);
+        if (widened_width(e->tensor, options)) code = plan_widening(e, options);
         if (code == CODE_OK) code = parse_slice(&e->slice, "]", e->tensor);
         if (code == CODE_OK) code = plan_cat(e, 0);
         if (code == CODE_OK) code = copy_pieces(e, out);
     }
     e->view = NULL;
-    free(header);
     free_choice(&c, e->archive);
     return code;
 }
@@ -543,17 +613,19 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     const struct common *o = &given->common;
     char *led = NULL;
     struct archive a;
+    struct plain plain;
     struct extract e;
     struct output out;
     struct attributes attributes;
     const lmc_base *base;
     double start = now();
-    int code = open_archive_file(&a, path, o);
+    int code = open_archive_or_plain(&a, &plain, path, o);
     memset(&out, 0, sizeof out);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
-    if (code == CODE_OK) code = find_base_of_archive(&a, &base, o);
+    if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
-    if (code == CODE_OK) code = read_archive_index(&a, base);
+    if (code == CODE_OK && !a.plain) code = read_archive_index(&a, base);
+    if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
     memset(&e, 0, sizeof e);
     memset(&attributes, 0, sizeof attributes);
@@ -577,6 +649,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     }
     container_free(&e.inside);
     close_archive(&a);
+    close_plain(&plain);
     free(led);
     return code;
 }

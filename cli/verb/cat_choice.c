@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat_choice.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "cat_view.h"
+#include "../../formats/pattern.h"
 
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name, const char *file)
 {
@@ -26,7 +26,7 @@ int fail_lookup(const struct archive *a, enum lmc_status status, const char *nam
 
 void free_choice(struct choice_of_tensors *c, const struct archive *a)
 {
-    for (size_t i = 0; c->inside && i < snapshot_info(a->reader).n_files; i++)
+    for (size_t i = 0; c->inside && i < files_of_archive(a).n_files; i++)
         container_free(&c->inside[i]);
     free(c->inside);
     free(c->list);
@@ -54,7 +54,8 @@ static int is_chosen(char *const *names, size_t n, const char *name, unsigned ch
 {
     int result = n == 0;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0 || fnmatch(names[i], name, 0) == 0) result = is_used[i] = 1;
+        if (strcmp(names[i], name) == 0 || match_pattern(names[i], strlen(names[i]), NULL, name))
+            result = is_used[i] = 1;
     return result;
 }
 
@@ -68,7 +69,8 @@ static int is_no_tensor(const lmc_tensor *t)
 static void choose_of_file(struct choice_of_tensors *c, struct archive *a, char *const *names,
                            size_t n, size_t file, unsigned char *is_used)
 {
-    const lmc_file *f = lmc_reader_get_file(a->reader, file);
+    const lmc_base files = files_of_archive(a);
+    const lmc_file *f = files.get_file(files.user, file);
     struct container *const inside = &c->inside[file];
     (void)look_inside(inside, a, file);
     for (size_t k = 0; k < f->n_tensors; k++)
@@ -86,8 +88,8 @@ static void choose_of_file(struct choice_of_tensors *c, struct archive *a, char 
 int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *names, size_t n,
                    const char *file)
 {
-    const lmc_reader *reader = a->reader;
-    const size_t n_files = snapshot_info(reader).n_files;
+    const lmc_base files = files_of_archive(a);
+    const size_t n_files = files.n_files;
     unsigned char *is_used = (unsigned char *)resize(NULL, n + 1, 1);
     int code = CODE_OK;
     memset(is_used, 0, n + 1);
@@ -95,10 +97,17 @@ int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *
     c->inside = (struct container *)resize(NULL, n_files, sizeof *c->inside);
     memset(c->inside, 0, n_files * sizeof *c->inside);
     for (size_t i = 0; i < n_files; i++)
-        if (!file || strcmp(lmc_reader_get_file(reader, i)->path, file) == 0)
+        if (!file || strcmp(files.get_file(files.user, i)->path, file) == 0)
             choose_of_file(c, a, names, n, i, is_used);
     for (size_t i = 0; i < n && code == CODE_OK; i++)
-        if (!is_used[i]) code = fail_lookup(a, LMC_ERR_NOT_FOUND, names[i], file);
+        if (!is_used[i]) {
+            const char *fault = find_pattern_fault(names[i], strlen(names[i]));
+            code = fault ? fail(CODE_ERROR, a->name,
+                                "has no tensor '%.200s', which is no pattern: %s; 'lmc -l' lists "
+                                "them",
+                                names[i], fault)
+                         : fail_lookup(a, LMC_ERR_NOT_FOUND, names[i], file);
+        }
     if (code == CODE_OK && c->n == 0)
         code = fail(CODE_ERROR, a->name, "has no tensors; restore it with -d");
     free(is_used);

@@ -7,6 +7,7 @@
 
 #include "../input/archive.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
@@ -102,7 +103,8 @@ int copy_view(struct archive *a, size_t file, const struct container_view *view,
     g.write = write;
     g.user = user;
     status = read_counted(a, file, view->offset + start * width, span, (size_t)extent * width);
-    code = status == LMC_OK ? gather(&g, view, slice) : fail_archive(a, status);
+    code = status == LMC_OK ? gather(&g, view, slice)
+                            : fail_damage(a, status, file, view->offset + start * width);
     free(g.chunk);
     free(span);
     return code;

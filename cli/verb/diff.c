@@ -112,29 +112,38 @@ static json_t *make_json_row(const struct diff_row *row)
     return object;
 }
 
+/* The rows of tensors, or of other files. */
+static void put_json_rows(struct json_writer *w, const char *key, const struct diff *d,
+                          int of_tensors)
+{
+    begin_json(w, key, '[');
+    for (size_t i = 0; i < d->n_rows; i++)
+        if (!d->rows[i].item->tensor == !of_tensors) put_json(w, NULL, make_json_row(&d->rows[i]));
+    end_json(w, ']');
+}
+
 static void print_json_diff(const struct diff *d, const struct diff_rest *rest)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *tensors = (json_t *)check_memory(json_array()),
-           *files = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object());
+    struct json_writer w;
     uint64_t size;
     struct diff_row sum = sum_rows(d, &size);
-    for (size_t i = 0; i < d->n_rows; i++)
-        json_array_append_new(d->rows[i].item->tensor ? tensors : files,
-                              make_json_row(&d->rows[i]));
-    set_json(object, "from", make_json_side(d->a));
-    set_json(object, "to", make_json_side(d->b));
-    set_json(object, "tensors", tensors);
-    set_json(object, "files", files);
+    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    begin_json(&w, NULL, '{');
+    put_json(&w, "from", make_json_side(d->a));
+    put_json(&w, "to", make_json_side(d->b));
+    put_json_rows(&w, "tensors", d, 1);
+    put_json_rows(&w, "files", d, 0);
     set_json_number(object, "size", size);
     set_json_number(object, "elements", sum.n);
     set_json_number(object, "changed_elements", sum.n_changed);
     set_json_number(object, "delta_size", sum.delta);
     set_json_number(object, "direct_size", sum.direct);
-    add_json_rest(object, rest);
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    put_json_members(&w, object);
+    put_json_rest(&w, rest);
+    end_json(&w, '}');
+    (void)finish_json(&w);
     putchar('\n');
-    json_decref(object);
 }
 
 int diff_snapshots(char *from, char *to, const struct diff_options *options)

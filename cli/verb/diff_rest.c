@@ -268,10 +268,9 @@ void print_rest(const struct diff_rest *rest)
     }
 }
 
-void add_json_rest(json_t *object, const struct diff_rest *rest)
+void put_json_rest(struct json_writer *w, const struct diff_rest *rest)
 {
-    json_t *files = (json_t *)check_memory(json_array()),
-           *links = (json_t *)check_memory(json_array());
+    begin_json(w, "outside_tensors", '[');
     for (size_t i = 0; i < rest->n_files; i++) {
         const struct file_change *c = &rest->files[i];
         json_t *row = (json_t *)check_memory(json_object());
@@ -282,8 +281,10 @@ void add_json_rest(json_t *object, const struct diff_rest *rest)
             set_json_number(row, "old_size", c->old_size);
             if (c->size == c->old_size) set_json_number(row, "changed_bytes", c->n_changed);
         }
-        json_array_append_new(files, row);
+        put_json(w, NULL, row);
     }
+    end_json(w, ']');
+    begin_json(w, "links", '[');
     for (size_t i = 0; i < rest->n_links; i++) {
         const struct link_change *c = &rest->links[i];
         json_t *row = (json_t *)check_memory(json_object());
@@ -291,10 +292,9 @@ void add_json_rest(json_t *object, const struct diff_rest *rest)
         set_json(row, "status", json_string(name_link_change(c)));
         if (c->target) set_json_text(row, "target", c->target);
         if (c->old_target) set_json_text(row, "old_target", c->old_target);
-        json_array_append_new(links, row);
+        put_json(w, NULL, row);
     }
-    set_json(object, "outside_tensors", files);
-    set_json(object, "links", links);
+    end_json(w, ']');
 }
 
 void free_rest(struct diff_rest *rest)

@@ -11,8 +11,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <jansson.h>
 
+#include "../format/json.h"
 #include "../job/difference.h"
 
 /* Of a file that has tensors, the bytes that belong to none. */
@@ -40,8 +40,8 @@ int measure_rest(struct diff_rest *rest, const struct diff *d);
 /* A line for each. */
 void print_rest(const struct diff_rest *rest);
 
-/* Into the object of the diff. */
-void add_json_rest(json_t *object, const struct diff_rest *rest);
+/* Members of the object that is open. */
+void put_json_rest(struct json_writer *w, const struct diff_rest *rest);
 
 void free_rest(struct diff_rest *rest);
 

@@ -17,14 +17,27 @@
 #include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
+#include "../input/plain.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "list_plain.h"
+
+/* A record is a tree in memory, which takes up to 80 times its text. The tensors that an honest one
+ * tells of are larger than it by far. */
+static size_t largest_record(const struct archive *a)
+{
+    return ((size_t)1 << 20) + (size_t)(archive_size(a) / 16);
+}
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
 static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
-    json_t *record = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *record = NULL;
+    if (text && strlen(text) > largest_record(a))
+        say(a->name, "its record of what rules did to tensors is too large for a file of its "
+                     "size, and is not listed");
+    else if (text) record = json_loads(text, 0, NULL);
     free(text);
     return record;
 }
@@ -111,20 +124,25 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
         print_choice(choices, lmc_reader_get_file(a->reader, file)->path, t->name);
 }
 
-/* The tensor whose bytes the view has, or some of them; NULL: those of several. */
+/* The tensor whose bytes the view has, or some of them; NULL: it has those of none. */
 static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct container_view *v)
 {
-    for (size_t i = 0; i < f->n_tensors; i++)
-        if (f->tensors[i].offset <= v->offset &&
-            v->offset < f->tensors[i].offset + f->tensors[i].size)
-            return &f->tensors[i];
-    return NULL;
+    size_t low = 0, high = f->n_tensors;
+    while (low < high) { /* the first that begins behind it: they ascend */
+        const size_t middle = low + (high - low) / 2;
+        if (f->tensors[middle].offset <= v->offset) low = middle + 1;
+        else high = middle;
+    }
+    if (low == 0 || v->offset - f->tensors[low - 1].offset >= f->tensors[low - 1].size) return NULL;
+    return &f->tensors[low - 1];
 }
 
-/* What shares bytes with the tensors of the file. */
+/* What shares bytes with the tensors of the file. Views of one tensor follow each other: its name,
+ * which may be long, is printed with the first of them. */
 static void print_views(struct archive *a, size_t number, const struct common *o)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
+    const lmc_tensor *last = NULL;
     struct container c;
     if (!look_inside(&c, a, number)) return;
     for (size_t i = 0; i < c.n_views; i++) {
@@ -142,7 +160,9 @@ static void print_views(struct archive *a, size_t number, const struct common *o
         else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
         print_name(v->name);
         printf(" of ");
-        print_name(whole ? whole->name : "the file");
+        if (whole && whole == last) printf("the same");
+        else print_name(whole ? whole->name : "the file");
+        last = whole;
         putchar('\n');
     }
     container_free(&c);
@@ -262,15 +282,19 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     }
 }
 
+static json_t *make_json_shape(const uint64_t *shape, unsigned rank)
+{
+    json_t *list = (json_t *)check_memory(json_array());
+    for (unsigned i = 0; i < rank; i++) json_array_append_new(list, make_json_number(shape[i]));
+    return list;
+}
+
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *shape = (json_t *)check_memory(json_array());
-    for (unsigned i = 0; i < t->rank; i++)
-        json_array_append_new(shape, make_json_number(t->shape[i]));
+    json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "name", t->name);
     set_json_text(object, "dtype", t->dtype);
-    set_json(object, "shape", shape);
+    set_json(object, "shape", make_json_shape(t->shape, t->rank));
     set_json_number(object, "offset", t->offset);
     set_json_number(object, "size", t->size);
     set_json_number(object, "packed_size",
@@ -288,36 +312,27 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
 }
 
 /* Like tensors, with strides, in elements. */
-static json_t *make_json_views(struct archive *a, size_t number)
+static void put_json_views(struct json_writer *w, struct archive *a, size_t number)
 {
-    json_t *list = (json_t *)check_memory(json_array());
     struct container c;
-    if (!look_inside(&c, a, number)) return list;
+    if (!look_inside(&c, a, number)) return;
     for (size_t i = 0; i < c.n_views; i++) {
         const struct container_view *const v = &c.views[i];
-        json_t *object = (json_t *)check_memory(json_object()),
-               *shape = (json_t *)check_memory(json_array()),
-               *strides = (json_t *)check_memory(json_array());
-        for (unsigned k = 0; k < v->rank; k++) {
-            json_array_append_new(shape, make_json_number(v->shape[k]));
-            json_array_append_new(strides, make_json_number(v->strides[k]));
-        }
+        json_t *object = (json_t *)check_memory(json_object());
         set_json_text(object, "name", v->name);
         set_json_text(object, "dtype", v->dtype);
-        set_json(object, "shape", shape);
-        set_json(object, "strides", strides);
+        set_json(object, "shape", make_json_shape(v->shape, v->rank));
+        set_json(object, "strides", make_json_shape(v->strides, v->rank));
         set_json_number(object, "offset", v->offset);
-        json_array_append_new(list, object);
+        put_json(w, NULL, object);
     }
     container_free(&c);
-    return list;
 }
 
-static json_t *make_json_file(struct archive *a, size_t number)
+static void put_json_file(struct json_writer *w, struct archive *a, size_t number)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
-    json_t *object = (json_t *)check_memory(json_object()),
-           *tensors = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object());
     char crc[9];
     snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
     set_json_text(object, "path", f->path);
@@ -329,16 +344,20 @@ static json_t *make_json_file(struct archive *a, size_t number)
     if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
     if (f->n_tensors == 0) set_json_identity(object, "identity", f->identity);
     if (f->n_tensors == 0) set_json_hash(object, a, number, NULL);
+    begin_json(w, NULL, '{');
+    put_json_members(w, object);
+    begin_json(w, "tensors", '[');
     for (size_t i = 0; i < f->n_tensors; i++)
-        json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
-    set_json(object, "tensors", tensors);
-    set_json(object, "views", make_json_views(a, number));
-    return object;
+        put_json(w, NULL, make_json_tensor(a, number, &f->tensors[i]));
+    end_json(w, ']');
+    begin_json(w, "views", '[');
+    put_json_views(w, a, number);
+    end_json(w, ']');
+    end_json(w, '}');
 }
 
-static json_t *make_json_metadata(const struct archive *a)
+static void put_json_metadata(struct json_writer *w, const struct archive *a)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     const char *key;
     const void *value;
     size_t size;
@@ -348,17 +367,15 @@ static json_t *make_json_metadata(const struct archive *a)
         char *hex = (char *)resize(NULL, 2 * length + 5, 1);
         memcpy(hex, "hex:", 4);
         format_hex(hex + 4, key, length);
-        set_json(object, name ? key : hex,
+        put_json(w, name ? key : hex,
                  make_json_string((const char *)value, size)); /* two keys never become one */
         json_decref(name);
         free(hex);
     }
-    return object;
 }
 
-static json_t *make_json_links(const struct archive *a)
+static void put_json_links(struct json_writer *w, const struct archive *a)
 {
-    json_t *list = (json_t *)check_memory(json_array());
     struct links links;
     (void)read_links(&links, a->reader);
     for (size_t i = 0; i < links.n; i++) {
@@ -367,25 +384,21 @@ static json_t *make_json_links(const struct archive *a)
         set_json(object, "type",
                  json_string(links.list[i].type == LINK_HARD ? "hard" : "symbolic"));
         set_json_text(object, "target", links.list[i].target);
-        json_array_append_new(list, object);
+        put_json(w, NULL, object);
     }
     free_links(&links);
-    return list;
 }
 
-/* One line for each snapshot. */
-static void print_json(struct archive *a)
+/* What stands before the lists. */
+static json_t *make_json_head(const struct archive *a)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *files = (json_t *)check_memory(json_array());
+    json_t *object = (json_t *)check_memory(json_object()), *record = load_record(a);
     const lmc_snapshot_info info = snapshot_info(a->reader);
     uint64_t size = 0, n_lossy = 0;
     char format[16];
-    json_t *record = load_record(a);
-    for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) {
+    for (size_t i = 0; i < info.n_files; i++) {
         n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
         size += lmc_reader_get_file(a->reader, i)->size;
-        json_array_append_new(files, make_json_file(a, i));
     }
     set_json_text(object, "snapshot", a->name);
     set_json_identity(object, "identity", info.identity);
@@ -399,22 +412,41 @@ static void print_json(struct archive *a)
     set_json_number(object, "lossy_tensors", n_lossy);
     set_json_hash_state(object, a);
     if (record) set_json(object, "policy", record);
-    set_json(object, "files", files);
-    set_json(object, "links", make_json_links(a));
-    set_json(object, "metadata", make_json_metadata(a));
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    return object;
+}
+
+/* One line for each snapshot. */
+static void print_json(struct archive *a)
+{
+    struct json_writer w;
+    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    begin_json(&w, NULL, '{');
+    put_json_members(&w, make_json_head(a));
+    begin_json(&w, "files", '[');
+    for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) put_json_file(&w, a, i);
+    end_json(&w, ']');
+    begin_json(&w, "links", '[');
+    put_json_links(&w, a);
+    end_json(&w, ']');
+    begin_json(&w, "metadata", '{');
+    put_json_metadata(&w, a);
+    end_json(&w, '}');
+    end_json(&w, '}');
+    (void)finish_json(&w);
     putchar('\n');
-    json_decref(object);
 }
 
 int list_file(const char *path, const struct list_options *options)
 {
     const struct common *o = &options->common;
     struct archive a;
-    int code = open_archive_file(&a, path, o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && options->json) print_json(&a);
+    struct plain plain;
+    int code = open_archive_or_plain(&a, &plain, path, o);
+    if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
+    if (code == CODE_OK && a.plain) list_plain(&plain, a.name, options);
+    else if (code == CODE_OK && options->json) print_json(&a);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
+    close_plain(&plain);
     return code;
 }

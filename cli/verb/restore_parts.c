@@ -14,6 +14,7 @@
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
@@ -28,6 +29,7 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 #include "restore_wanted.h"
+#include "../../formats/pattern.h"
 
 /* A file or link that was made where nothing was. */
 struct fresh {
@@ -237,13 +239,6 @@ static int clear_place(struct extraction *x, const char *full, int *is_fresh)
     return error ? fail_errno(full, error, "cannot remove the link") : CODE_OK;
 }
 
-static int fail_file(const struct extraction *x, const lmc_file *f, enum lmc_status status)
-{
-    char where[320];
-    snprintf(where, sizeof where, " (in '%.300s')", f->path);
-    return fail_archive_at(&x->archive, status, where);
-}
-
 static int copy_file(struct extraction *x, size_t number, struct output *out)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
@@ -252,7 +247,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
         const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
         const enum lmc_status status = read_counted(&x->archive, number, at, x->window, size);
         int error;
-        if (status != LMC_OK) return fail_file(x, f, status);
+        if (status != LMC_OK) return fail_damage(&x->archive, status, number, at);
         crc = lmc_crc32c(crc, x->window, size);
         error = write_output(out, x->window, size);
         if (error) return fail_output(out, error);
@@ -261,7 +256,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
     }
     x->size += f->size;
     x->n_files++;
-    return crc == f->crc ? CODE_OK : fail_file(x, f, LMC_ERR_CHECKSUM);
+    return crc == f->crc ? CODE_OK : fail_damage(&x->archive, LMC_ERR_CHECKSUM, number, 0);
 }
 
 /* path: where it is restored, below the target */
@@ -408,9 +403,12 @@ static int check_names(struct extraction *x)
     for (size_t i = 0; i < snapshot_info(x->archive.reader).n_files; i++)
         (void)matches_any(w, lmc_reader_get_file(x->archive.reader, i)->path);
     for (size_t i = 0; i < w->n; i++)
-        if (!w->is_used[i])
-            return fail(CODE_ERROR, x->archive.name, "has no file '%.300s'; 'lmc -l' lists them",
-                        w->patterns[i]);
+        if (!w->is_used[i]) {
+            const char *fault = find_pattern_fault(w->patterns[i], strlen(w->patterns[i]));
+            return fail(CODE_ERROR, x->archive.name,
+                        "has no file '%.300s'%s%s; 'lmc -l' lists them", w->patterns[i],
+                        fault ? ", which is no pattern: " : "", fault ? fault : "");
+        }
     return CODE_OK;
 }
 
@@ -474,7 +472,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)resize(NULL, n_files, 1);
         memset(x.is_done, 0, n_files);
-        x.made.max_entries = o->max_files ? o->max_files : DEFAULT_MAX_FILES;
+        x.made.max_entries = most_files(o);
         x.made.max_depth = o->max_depth ? (size_t)o->max_depth : DEFAULT_MAX_DEPTH;
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, x.made.max_entries);

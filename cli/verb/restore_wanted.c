@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "restore_wanted.h"
 
-#include <fnmatch.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../../formats/pattern.h"
 
 /* -- patterns -- */
 
@@ -19,7 +19,7 @@ static int matches(const char *pattern, const char *path)
     size = strlen(pattern);
     while (size > 1 && pattern[size - 1] == '/') size--;
     if (strncmp(pattern, path, size) == 0 && (path[size] == 0 || path[size] == '/')) return 1;
-    return fnmatch(pattern, path, 0) == 0;
+    return match_pattern(pattern, strlen(pattern), NULL, path);
 }
 
 int matches_any(struct wanted *w, const char *path)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <jansson.h>
 
+#include "../format/container.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/archive.h"
@@ -160,6 +161,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
 static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
+    begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
         lmc_file file;
         char name[64];
@@ -172,7 +174,7 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         set_json_number(entry, "size", range->size);
         set_json(entry, "state",
                  json_string(range->status == LMC_OK ? "intact" : name_loss(range->status)));
-        if (json_array_append_new(s->unplaced, entry) != 0) check_memory(NULL);
+        put_json(&s->list, NULL, entry);
         s->n_unplaced++;
         if (range->status == LMC_OK) {
             char *path = join_path("unplaced", name);
@@ -250,7 +252,8 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
-    if (status == LMC_ERR_NOT_LMC)
+    if (status == LMC_ERR_NOT_LMC && archive_size(&s->archive) != 0 &&
+        !container_is_lfs_pointer(s->archive.header, sizeof s->archive.header))
         return fail(CODE_CORRUPT, s->archive.name, "nothing of a snapshot was found in it");
     return status == LMC_OK && lmc_salvage_get_damage(s->salvage, &s->damage) == LMC_OK
                ? CODE_OK
@@ -298,12 +301,13 @@ static void salvage_links(struct salvage *s)
 static int run_salvage(struct salvage *s)
 {
     lmc_salvage_range range;
-    int is_end = 0, code = CODE_OK;
+    int is_end = 0, code;
     if (!s->json && s->o->verbosity > 0) {
         print_name(s->archive.name);
         printf(":\n");
     }
     progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
+    code = begin_report(s);
     if (code == CODE_OK) code = next_range(s, &range, &is_end);
     if (code == CODE_OK && is_end && snapshot_info(s->archive.reader).n_files == 0)
         code = fail(CODE_CORRUPT, s->archive.name,
@@ -341,9 +345,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     o->bases->is_partial = 1;
     s.json = options->json;
     init_tree(&s.tree, target, o);
-    s.report = (json_t *)check_memory(json_object());
-    s.files = (json_t *)check_memory(json_array());
-    s.unplaced = (json_t *)check_memory(json_array());
+    s.scratch = -1;
     code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
@@ -358,9 +360,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     if (s.salvage) s.archive.reader = NULL; /* the salvage's */
     lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
-    json_decref(s.report);
-    json_decref(s.files);
-    json_decref(s.unplaced);
+    if (s.scratch >= 0) close(s.scratch);
     free(s.losses);
     free_tree(&s.tree);
     free(target);

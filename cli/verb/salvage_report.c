@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "salvage_report.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <jansson.h>
 
 #include "../format/hex.h"
@@ -12,10 +14,12 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/replica.h"
 #include "../job/restored_tree.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/temporary.h"
 
 const char *name_loss(enum lmc_status status)
 {
@@ -28,71 +32,103 @@ const char *name_loss(enum lmc_status status)
     }
 }
 
-/* The bytes of the file that are lost within [start, end), as a list; *n: their number. Lines of
- * the table, if prefix is not NULL. */
-static json_t *list_losses(const struct salvage *s, uint64_t start, uint64_t end,
-                           enum lmc_dtype dtype, const char *prefix, uint64_t *n, int *wants_base)
+/* A loss within a range of the file: bytes from its start on, and elements. */
+struct lost_part {
+    uint64_t from, to, first, last;
+    enum lmc_status status;
+};
+
+/* The first loss that ends behind start: they ascend. */
+static size_t find_loss(const struct salvage *s, uint64_t start)
 {
-    json_t *list = (json_t *)check_memory(json_array());
-    unsigned bits = lmc_dtype_bits(dtype);
-    *n = 0;
-    size_t low = 0, high = s->n_losses; /* they ascend: the first that ends behind start */
+    size_t low = 0, high = s->n_losses;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         if (s->losses[middle].end <= start) low = middle + 1;
         else high = middle;
     }
-    for (size_t i = low; i < s->n_losses && s->losses[i].start < end; i++) {
-        const struct loss *l = &s->losses[i];
-        uint64_t from = l->start > start ? l->start : start, to = l->end < end ? l->end : end;
-        uint64_t first, last;
-        json_t *entry;
-        if (from >= to) continue;
-        from -= start;
-        to -= start;
-        *n += to - from;
-        *wants_base |= l->status == LMC_ERR_BASE_MISSING;
-        first = from / bits * 8 +
-                from % bits * 8 /
-                    bits; /* the first element that is not whole, and the one behind the last */
-        last = to / bits * 8 + (to % bits * 8 + bits - 1) / bits;
-        entry = (json_t *)check_memory(json_object());
-        set_json_number(entry, "offset", from);
-        set_json_number(entry, "size", to - from);
-        if (dtype != LMC_AUTO) {
-            set_json_number(entry, "first_element", first);
-            set_json_number(entry, "elements", last - first);
-        }
-        set_json(entry, "reason", json_string(name_loss(l->status)));
-        if (json_array_append_new(list, entry) != 0) check_memory(NULL);
-        if (!prefix || s->json || s->o->verbosity == 0) continue;
-        printf("%sbytes %llu to %llu", prefix, (unsigned long long)from,
-               (unsigned long long)to - 1);
-        if (dtype != LMC_AUTO)
-            printf(" (elements %llu to %llu)", (unsigned long long)first,
-                   (unsigned long long)last - 1);
-        printf(" %s\n", name_loss(l->status));
-    }
-    return list;
+    return low;
 }
+
+/* Of loss number *i what lies within [start, end), and on to the next; 0: there is no more. */
+static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, uint64_t end,
+                          enum lmc_dtype dtype, struct lost_part *part)
+{
+    const unsigned bits = lmc_dtype_bits(dtype);
+    const struct loss *l;
+    if (start >= end || *i >= s->n_losses || s->losses[*i].start >= end) return 0;
+    l = &s->losses[(*i)++];
+    part->from = (l->start > start ? l->start : start) - start;
+    part->to = (l->end < end ? l->end : end) - start;
+    /* the first element that is not whole, and the one behind the last */
+    part->first = part->from / bits * 8 + part->from % bits * 8 / bits;
+    part->last = part->to / bits * 8 + (part->to % bits * 8 + bits - 1) / bits;
+    part->status = l->status;
+    return 1;
+}
+
+/* How many bytes are lost within [start, end). */
+static uint64_t count_lost(const struct salvage *s, uint64_t start, uint64_t end, int *wants_base)
+{
+    struct lost_part part;
+    uint64_t n = 0;
+    for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, LMC_AUTO, &part);) {
+        n += part.to - part.from;
+        *wants_base |= part.status == LMC_ERR_BASE_MISSING;
+    }
+    return n;
+}
+
+static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc_dtype dtype)
+{
+    struct lost_part part;
+    begin_json(&s->list, "lost", '[');
+    for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, dtype, &part);) {
+        json_t *entry = (json_t *)check_memory(json_object());
+        set_json_number(entry, "offset", part.from);
+        set_json_number(entry, "size", part.to - part.from);
+        if (dtype != LMC_AUTO) {
+            set_json_number(entry, "first_element", part.first);
+            set_json_number(entry, "elements", part.last - part.first);
+        }
+        set_json(entry, "reason", json_string(name_loss(part.status)));
+        put_json(&s->list, NULL, entry);
+    }
+    end_json(&s->list, ']');
+}
+
+/* Lines of the table. */
+static void print_losses(const struct salvage *s, uint64_t start, uint64_t end,
+                         enum lmc_dtype dtype)
+{
+    struct lost_part part;
+    for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, dtype, &part);) {
+        printf("                 bytes %llu to %llu", (unsigned long long)part.from,
+               (unsigned long long)part.to - 1);
+        if (dtype != LMC_AUTO)
+            printf(" (elements %llu to %llu)", (unsigned long long)part.first,
+                   (unsigned long long)part.last - 1);
+        printf(" %s\n", name_loss(part.status));
+    }
+}
+
+static int has_table(const struct salvage *s) { return !s->json && s->o->verbosity > 0; }
 
 static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
 {
     return confirmed < 0 ? "WRONG" : lost == 0 ? "intact" : lost < size ? "partly lost" : "lost";
 }
 
-static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t, json_t *tensors)
+static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
 {
+    const uint64_t end = t->offset + t->size;
+    const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     size_t index = (size_t)(t - lmc_reader_get_file(s->archive.reader, number)->tensors);
     int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
+    const uint64_t lost = count_lost(s, t->offset, end, &wants_base);
+    const char *state = name_state(t->size, lost, confirmed);
     json_t *entry = (json_t *)check_memory(json_object()),
            *shape = (json_t *)check_memory(json_array());
-    enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
-    const char *state;
-    uint64_t lost;
-    json_t *losses =
-        list_losses(s, t->offset, t->offset + t->size, dtype, NULL, &lost, &wants_base);
-    state = name_state(t->size, lost, confirmed);
     s->n_tensors++;
     s->n_whole_tensors += (unsigned)(lost == 0 && confirmed >= 0);
     s->n_with_base += (unsigned)wants_base;
@@ -105,27 +141,26 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t,
     set_json_number(entry, "size", t->size);
     set_json(entry, "state", json_string(state));
     set_json(entry, "confirmed", json_boolean(confirmed > 0));
-    set_json(entry, "lost", losses);
-    if (json_array_append_new(tensors, entry) != 0) check_memory(NULL);
-    if (s->json || s->o->verbosity == 0) return;
+    begin_json(&s->list, NULL, '{');
+    put_json_members(&s->list, entry);
+    put_losses(s, t->offset, end, dtype);
+    end_json(&s->list, '}');
+    if (!has_table(s)) return;
     printf("    %-12s %14llu  ", state, (unsigned long long)t->size);
     print_name(t->name);
     putchar('\n');
-    if (lost && lost < t->size)
-        json_decref(list_losses(s, t->offset, t->offset + t->size, dtype, "                 ",
-                                &lost, &wants_base));
+    if (lost && lost < t->size) print_losses(s, t->offset, end, dtype);
 }
 
 void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                  const char *where)
 {
     int is_described = lmc_salvage_is_described(s->salvage, number),
-        confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX), wants_base = 0;
-    json_t *entry = (json_t *)check_memory(json_object()),
-           *tensors = (json_t *)check_memory(json_array());
-    uint64_t lost, in_tensors = 0, part;
-    json_t *losses = list_losses(s, 0, UINT64_MAX, LMC_AUTO, NULL, &lost, &wants_base);
+        confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX), wants_base = 0, ignored = 0;
+    json_t *entry = (json_t *)check_memory(json_object());
+    const uint64_t lost = count_lost(s, 0, UINT64_MAX, &wants_base);
     const char *state = is_described ? name_state(size, lost, confirmed) : "name lost";
+    uint64_t outside = lost;
     s->n_files++;
     s->n_whole_files +=
         is_described && file->size != LMC_UNKNOWN_SIZE && lost == 0 && confirmed >= 0;
@@ -133,6 +168,10 @@ void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_
     s->size += size;
     s->lost += lost;
     s->wants_base |= wants_base;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const lmc_tensor *const t = &file->tensors[i];
+        outside -= count_lost(s, t->offset, t->offset + t->size, &ignored);
+    }
     if (is_described) set_json_text(entry, "path", file->path);
     set_json(entry, "kind", json_string(file->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
     set_json_number(entry, "size", size);
@@ -140,34 +179,28 @@ void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_
     set_json(entry, "state", json_string(state));
     set_json(entry, "confirmed", json_boolean(confirmed > 0));
     if (where) set_json_text(entry, "recovered_as", where);
-    set_json(entry, "lost", losses);
-    if (!s->json && s->o->verbosity > 0) {
+    begin_json(&s->list, NULL, '{');
+    put_json_members(&s->list, entry);
+    put_losses(s, 0, UINT64_MAX, LMC_AUTO);
+    if (outside && file->n_tensors)
+        put_json(&s->list, "lost_outside_tensors", make_json_number(outside));
+    if (has_table(s)) {
         printf("  %-14s %14llu  ", state, (unsigned long long)size);
         print_name(is_described ? *file->path ? file->path : "(the file itself)"
                    : where      ? where
                                 : "(no name)");
         putchar('\n');
     }
-    for (size_t i = 0; i < file->n_tensors; i++)
-        report_tensor(s, number, &file->tensors[i], tensors);
-    for (size_t i = 0; i < file->n_tensors; i++) {
-        json_decref(list_losses(s, file->tensors[i].offset,
-                                file->tensors[i].offset + file->tensors[i].size, LMC_AUTO, NULL,
-                                &part, &wants_base));
-        in_tensors += part;
-    }
-    if (!s->json && s->o->verbosity > 0 && lost && file->n_tensors == 0 && lost < size)
-        json_decref(
-            list_losses(s, 0, UINT64_MAX, LMC_AUTO, "                 ", &part, &wants_base));
-    if (lost > in_tensors && file->n_tensors) {
-        set_json_number(entry, "lost_outside_tensors", lost - in_tensors);
-        if (!s->json && s->o->verbosity > 0)
-            printf("    %llu bytes that belong to no tensor are lost, of the file's header "
-                   "perhaps; salvage.json has the name, type, shape and place of each tensor\n",
-                   (unsigned long long)(lost - in_tensors));
-    }
-    set_json(entry, "tensors", tensors);
-    if (json_array_append_new(s->files, entry) != 0) check_memory(NULL);
+    begin_json(&s->list, "tensors", '[');
+    for (size_t i = 0; i < file->n_tensors; i++) report_tensor(s, number, &file->tensors[i]);
+    end_json(&s->list, ']');
+    end_json(&s->list, '}');
+    if (!has_table(s)) return;
+    if (lost && file->n_tensors == 0 && lost < size) print_losses(s, 0, UINT64_MAX, LMC_AUTO);
+    if (outside && file->n_tensors)
+        printf("    %llu bytes that belong to no tensor are lost, of the file's header perhaps; "
+               "salvage.json has the name, type, shape and place of each tensor\n",
+               (unsigned long long)outside);
 }
 
 static int is_recovered(const struct salvage *s)
@@ -183,46 +216,91 @@ static int is_undamaged(const struct salvage *s)
            d->n_sections == 0;
 }
 
-int write_report(struct salvage *s)
+/* -- salvage.json: the lists go to a scratch file, as what stands before them is known at the end
+ * -- */
+
+static int write_to_scratch(void *user, const void *data, size_t size)
+{
+    return write_full(((const struct salvage *)user)->scratch, data, size);
+}
+
+int begin_report(struct salvage *s)
+{
+    const int code = open_scratch(s->tree.target, &s->scratch);
+    init_json_writer(&s->list, write_to_scratch, s, JSON_INDENT(1));
+    s->list.depth = 1; /* within the object that write_report() writes, behind other members */
+    s->list.is_first = 0;
+    begin_json(&s->list, "files", '[');
+    return code;
+}
+
+void begin_unplaced(struct salvage *s)
+{
+    end_json(&s->list, ']');
+    begin_json(&s->list, "unplaced", '[');
+}
+
+static int write_to_report(void *user, const void *data, size_t size)
+{
+    struct salvage *const s = (struct salvage *)user;
+    if (s->json) fwrite(data, 1, size, stdout);
+    return outlet_write(&s->tree.outlet, data, size);
+}
+
+/* What stands before the lists. */
+static json_t *make_json_summary(const struct salvage *s)
 {
     const lmc_damage *d = &s->damage;
-    lmc_file file;
-    char *text, identity[2 * LMC_IDENTITY_SIZE + 1];
-    size_t size;
-    int code;
-    set_json_text(s->report, "file", s->archive.name);
-    set_json(s->report, "everything_recovered", json_boolean(is_recovered(s)));
-    set_json(s->report, "file_is_whole", json_boolean(is_undamaged(s)));
-    set_json(s->report, "header_intact", json_boolean(d->has_header));
-    set_json(s->report, "index_intact", json_boolean(d->has_index));
-    set_json(s->report, "trailer_intact", json_boolean(d->has_trailer));
-    set_json(s->report, "end_is_known", json_boolean(d->is_complete));
-    set_json_number(s->report, "breaks", d->n_breaks);
-    set_json_number(s->report, "bytes", s->size);
-    set_json_number(s->report, "bytes_lost", s->lost);
-    if (s->archive.chain_depth) {
-        format_identity(identity, s->archive.wanted);
-        set_json(s->report, "base", json_string(identity));
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "file", s->archive.name);
+    set_json(object, "everything_recovered", json_boolean(is_recovered(s)));
+    set_json(object, "file_is_whole", json_boolean(is_undamaged(s)));
+    set_json(object, "header_intact", json_boolean(d->has_header));
+    set_json(object, "index_intact", json_boolean(d->has_index));
+    set_json(object, "trailer_intact", json_boolean(d->has_trailer));
+    set_json(object, "end_is_known", json_boolean(d->is_complete));
+    set_json_number(object, "breaks", d->n_breaks);
+    set_json_number(object, "bytes", s->size);
+    set_json_number(object, "bytes_lost", s->lost);
+    if (s->archive.chain_depth) set_json_identity(object, "base", s->archive.wanted);
+    set_json_number(object, "tensors_that_want_the_base", s->n_with_base);
+    return object;
+}
+
+/* The object that is open gets the lists; 0 or errno. */
+static int copy_scratch(const struct salvage *s, struct json_writer *w)
+{
+    unsigned char buffer[1 << 14];
+    size_t got = sizeof buffer;
+    int error = finish_json(w);
+    if (!error && lseek(s->scratch, 0, SEEK_SET) < 0) error = errno;
+    while (!error && got == sizeof buffer) {
+        error = read_full(s->scratch, buffer, sizeof buffer, &got);
+        if (!error) error = w->write(w->user, buffer, got);
     }
-    set_json_number(s->report, "tensors_that_want_the_base", s->n_with_base);
-    json_incref(s->files);
-    json_incref(s->unplaced);
-    set_json(s->report, "files", s->files);
-    set_json(s->report, "unplaced", s->unplaced);
-    text = (char *)check_memory(json_dumps(s->report, JSON_INDENT(1)));
-    size = strlen(text);
-    text[size] = '\n';
+    return error;
+}
+
+int write_report(struct salvage *s)
+{
+    struct json_writer w;
+    lmc_file file;
+    int code, error;
+    end_json(&s->list, ']');
+    error = finish_json(&s->list);
+    if (error) return fail_replica(error);
     memset(&file, 0, sizeof file);
     file.path = "salvage.json";
     code = begin_tree_file(&s->tree, &file);
-    if (code == CODE_OK) {
-        int error = outlet_write(&s->tree.outlet, text, size + 1);
-        code = error ? fail_errno(file.path, error, "cannot write it")
-                     : end_tree_file(&s->tree, &file);
-    }
-    if (code == CODE_OK && s->json) fwrite(text, 1, size + 1, stdout);
-    free(text);
-    return code;
+    if (code != CODE_OK) return code;
+    init_json_writer(&w, write_to_report, s, JSON_INDENT(1));
+    begin_json(&w, NULL, '{');
+    put_json_members(&w, make_json_summary(s));
+    error = copy_scratch(s, &w);
+    end_json(&w, '}');
+    if (!error) error = finish_json(&w);
+    if (!error) error = w.write(w.user, "\n", 1);
+    return error ? fail_errno(file.path, error, "cannot write it") : end_tree_file(&s->tree, &file);
 }
 
 int conclude(const struct salvage *s)

@@ -8,9 +8,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <jansson.h>
 
 #include "../../lmc.h"
+#include "../format/json.h"
 #include "../input/archive.h"
 #include "../job/restored_tree.h"
 
@@ -28,8 +28,9 @@ struct salvage {
     lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
     lmc_damage damage;
-    json_t *report, *files, *unplaced;
-    struct loss *losses; /* of the file at hand */
+    int scratch;             /* a file without a name, with the lists of salvage.json */
+    struct json_writer list; /* which writes there */
+    struct loss *losses;     /* of the file at hand */
     size_t n_losses, room;
     uint64_t got; /* bytes of it */
     uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
@@ -40,7 +41,12 @@ struct salvage {
 /* For the table and JSON. */
 const char *name_loss(enum lmc_status status);
 
-/* The name of what was recovered of a file, below the output; NULL: nothing was. To be freed. */
+/* The files, one after another, then the blocks without a place, which are entries of s->list. */
+int begin_report(struct salvage *s);
+void begin_unplaced(struct salvage *s);
+
+/* where: the name of what was recovered of a file, below the output; NULL: nothing was. To be
+ * freed. */
 void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                  const char *where);
 

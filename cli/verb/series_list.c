@@ -78,17 +78,21 @@ static json_t *make_json_entry(const struct series *s, const struct snapshot *e,
 
 static void print_series_as_json(const struct series *s, const long *counts)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *list = (json_t *)check_memory(json_array());
-    for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE)
-            json_array_append_new(list, make_json_entry(s, &s->list[i], counts[i]));
+    json_t *object = (json_t *)check_memory(json_object());
+    struct json_writer w;
+    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    begin_json(&w, NULL, '{');
     set_json_text(object, "series", s->directory);
     set_json_number(object, "every", s->every);
-    set_json(object, "snapshots", list);
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    put_json_members(&w, object);
+    begin_json(&w, "snapshots", '[');
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state != STATE_GONE)
+            put_json(&w, NULL, make_json_entry(s, &s->list[i], counts[i]));
+    end_json(&w, ']');
+    end_json(&w, '}');
+    (void)finish_json(&w);
     putchar('\n');
-    json_decref(object);
 }
 
 /* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". */

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include "series_look.h"
 #include "series_manifest.h"
 #include "series_open.h"
+#include "../../formats/pattern.h"
 
 #define RETRY_AFTER 60.0 /* seconds, for what could not be added and has not changed since */
 
@@ -58,8 +58,8 @@ static int is_watched(const struct watch *w, const char *name)
     char *path;
     struct stat st, series;
     int result;
-    if (name[0] == '.' || has_suffix(name) || (w->o->match && fnmatch(w->o->match, name, 0) != 0))
-        return 0;
+    if (name[0] == '.' || has_suffix(name)) return 0;
+    if (w->o->match && !match_pattern(w->o->match, strlen(w->o->match), NULL, name)) return 0;
     path = join_path(w->source, name);
     result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
              !(stat(w->directory, &series) == 0 && same_file(&st, &series)) &&

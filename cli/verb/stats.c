@@ -199,27 +199,39 @@ static void set_json_sum(json_t *object, const struct stats_sum *sum, int kind, 
     set_json_number(object, "delta_size", sum->delta);
 }
 
-static json_t *make_json_step(const struct stats_step *step)
+/* The rows of tensors, or of other files. */
+static void put_json_items(struct json_writer *w, const char *key, const struct stats_step *step,
+                           int of_tensors, struct stats_sum *sums)
 {
     const struct diff *d = &step->diff;
-    json_t *object = make_json_side(d->b), *dtypes = (json_t *)check_memory(json_array()),
-           *tensors = (json_t *)check_memory(json_array()),
-           *files = (json_t *)check_memory(json_array());
-    struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
+    begin_json(w, key, '[');
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct diff_row *row = &d->rows[i];
-        json_t *item = make_json_item(row->item);
+        json_t *item;
+        if (!row->item->tensor != !of_tensors) continue;
+        item = make_json_item(row->item);
         if (d->a) set_json(item, "status", json_string(diff_names[row->kind]));
         if (row->kind != DIFF_REMOVED) {
             memset(sums, 0, sizeof *sums);
             add_row(sums, row, &step->rows[i]);
             set_json_sum(item, sums, (int)lmc_dtype_find(row->item->dtype), d->a != NULL);
         }
-        json_array_append_new(row->item->tensor ? tensors : files, item);
+        put_json(w, NULL, item);
     }
+    end_json(w, ']');
+}
+
+static void put_json_step(struct json_writer *w, const struct stats_step *step)
+{
+    const struct diff *d = &step->diff;
+    json_t *object = make_json_side(d->b);
+    struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
+    begin_json(w, NULL, '{');
     sum_step(sums, step);
     set_json_number(object, "size", sums[STATS_ALL].size);
     set_json_sum(object, &sums[STATS_ALL], STATS_ALL, d->a != NULL);
+    put_json_members(w, object);
+    begin_json(w, "dtypes", '[');
     for (int kind = 0; kind < STATS_ALL; kind++)
         if (sums[kind].n_items) {
             json_t *item = (json_t *)check_memory(json_object());
@@ -227,25 +239,26 @@ static json_t *make_json_step(const struct stats_step *step)
             set_json_number(item, "items", sums[kind].n_items);
             set_json_number(item, "size", sums[kind].size);
             set_json_sum(item, &sums[kind], kind, d->a != NULL);
-            json_array_append_new(dtypes, item);
+            put_json(w, NULL, item);
         }
-    set_json(object, "dtypes", dtypes);
-    set_json(object, "tensors", tensors);
-    set_json(object, "files", files);
+    end_json(w, ']');
+    put_json_items(w, "tensors", step, 1, sums);
+    put_json_items(w, "files", step, 0, sums);
+    end_json(w, '}');
     free(sums);
-    return object;
 }
 
 static void print_json_stats(const struct stats *s)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *snapshots = (json_t *)check_memory(json_array());
-    for (size_t i = 0; i < s->n; i++)
-        json_array_append_new(snapshots, make_json_step(&s->steps[i]));
-    set_json(object, "snapshots", snapshots);
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(10));
+    struct json_writer w;
+    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(10));
+    begin_json(&w, NULL, '{');
+    begin_json(&w, "snapshots", '[');
+    for (size_t i = 0; i < s->n; i++) put_json_step(&w, &s->steps[i]);
+    end_json(&w, ']');
+    end_json(&w, '}');
+    (void)finish_json(&w);
     putchar('\n');
-    json_decref(object);
 }
 
 /* -- the verb -- */

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
+    from ._types import Framework
+
 #: Bits of one element, by the dtype's name: "BF16".
 BITS: dict[str, int] = {name: x[0] for name, x in _lmc.dtypes().items()}
 #: The order in which safetensors lays tensors out.
@@ -194,26 +196,37 @@ def describe_out(out: Any, dtype: str, nbytes: int, shape: tuple[int, ...] | Non
     return x.buffer
 
 
-_FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy", "bytes": "bytes"}
+_FRAMEWORKS: dict[str, Framework] = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy", "bytes": "bytes"}
 
 
-def framework_name(framework: str | None) -> str:
-    if framework is None:
-        try:
-            import numpy  # noqa: F401
-        except ImportError:
-            raise ImportError(
-                "results are numpy arrays unless you ask for framework='torch' or framework='bytes': pip install numpy"
-            ) from None
-        return "numpy"
+def framework_name(framework: str) -> Framework:
     if framework not in _FRAMEWORKS:
         raise ValueError(f"framework {framework!r} is none of {', '.join(_FRAMEWORKS)}")
     return _FRAMEWORKS[framework]
 
 
-def numpy_dtype(dtype: str) -> Any:
-    import numpy
+def choose_framework(dtype: str) -> Framework:
+    """Where nobody has chosen one: numpy, if it has the dtype, by itself or by ml_dtypes; else PyTorch, if it is
+    installed. Without either, numpy, which then says what is missing."""
+    try:
+        numpy_dtype(dtype)
+    except ImportError:
+        from importlib.util import find_spec
 
+        if sys.modules.get("torch") is not None or find_spec("torch") is not None:
+            return "torch"
+    except TypeError:
+        pass
+    return "numpy"
+
+
+def numpy_dtype(dtype: str) -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise ImportError(
+            "results are numpy arrays, or of PyTorch, unless you ask for framework='bytes': pip install numpy"
+        ) from None
     their = _THEIR_NAMES.get(dtype)
     if their is None or dtype == "F4":
         raise TypeError(f"numpy has no dtype for {printable(dtype)}: ask for framework='bytes'")
@@ -222,7 +235,10 @@ def numpy_dtype(dtype: str) -> Any:
     try:
         import ml_dtypes
     except ImportError:
-        raise ImportError(f"numpy has {dtype} by the package ml_dtypes: pip install ml_dtypes") from None
+        raise ImportError(
+            f"numpy has {dtype} by the package ml_dtypes: pip install ml_dtypes, or ask for framework='torch' or"
+            " framework='bytes'"
+        ) from None
     return numpy.dtype(getattr(ml_dtypes, their))
 
 
@@ -241,9 +257,10 @@ def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = Fals
         data = _lmc.new_bytes(count_bytes(dtype or "U8", shape))
         return data, data
     if framework == "numpy":
+        found = numpy_dtype(dtype)
         import numpy
 
-        array = numpy.empty(shape, numpy_dtype(dtype))
+        array = numpy.empty(shape, found)
         return array, array.reshape(-1).view(numpy.uint8)
     import torch
 

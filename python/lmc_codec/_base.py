@@ -16,8 +16,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
+    from ._errors import NotLMCError
     from ._reader import Reader
+    from ._sources import Source
 
+AUTO = "auto"  # in place of a base: it is found
+BASE_KEY = "lmc.base"  # of the metadata: what the base was called, a hint
 MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
 
 
@@ -29,10 +33,11 @@ class Base:
     them several times makes one Base.
     """
 
-    __slots__ = ("_arrays", "_object", "_name")
+    __slots__ = ("_arrays", "_object", "_name", "_files")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
         self._name: str | None = None  # where they are from, for messages
+        self._files: frozenset[tuple[int, int]] = frozenset()  # device, inode
         if not isinstance(arrays, Mapping):
             raise TypeError(f"base: arrays by name are wanted, not {type(arrays).__name__}")
         items = []
@@ -46,6 +51,15 @@ class Base:
             items.append((name, x.dtype or "U8", x.shape, x.buffer))
         self._arrays = Arrays(items, count_threads(threads))
         self._object = self._arrays.object
+
+    @classmethod
+    def _of_safetensors(cls, path: str | os.PathLike[str], threads: int | None) -> Base:
+        found = os.stat(path)
+        base = cls.__new__(cls)
+        base._name, base._files = os.fsdecode(path), frozenset([(found.st_dev, found.st_ino)])
+        base._arrays = _of_safetensors(path, count_threads(threads))
+        base._object = base._arrays.object
+        return base
 
     @property
     def identity(self) -> bytes:
@@ -108,10 +122,40 @@ def first_bytes(source: Any, n: int) -> bytes:
         return b""
 
 
+#: How files of others begin, what they are, and what reads them.
+_OTHERS = (
+    (b"PK\3\4", "a zip archive, as torch.save() writes it", "torch.load()"),
+    (b"\x80", "a pickle, as torch.save() of before 1.6 writes it", "torch.load()"),
+    (b"GGUF", "a GGUF file", "llama.cpp"),
+    (b"\x93NUMPY", "a NumPy array", "numpy.load()"),
+    (b"\x89HDF", "an HDF5 file", "h5py"),
+)
+
+
+def name_other(source: Source) -> NotLMCError | None:
+    """The error for what is no LMC file but one of another kind, as its first bytes tell."""
+    argument, n = source.argument, 10
+    if isinstance(argument, int):
+        start = os.pread(argument, n, 0) if hasattr(os, "pread") else b""
+    else:
+        start = bytes(argument(0, min(n, source.size)) if callable(argument) else memoryview(argument).cast("B")[:n])
+    what, reads = next((x[1:] for x in _OTHERS if start.startswith(x[0])), ("", ""))
+    if starts_safetensors(start):
+        what, reads = "a safetensors file", "load_file() of lmc_codec.torch or lmc_codec.numpy"
+    if not what:
+        return None
+    name = source.name or "this"
+    makes = f", and `lmc {name}` makes {name}.lmc of it" if source.name and "://" not in name else ""
+    return _errors.NotLMCError(f"{name} is {what}, no LMC file: {reads} reads it{makes}")
+
+
+def starts_safetensors(start: bytes) -> bool:
+    return start[8:10] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:10].isspace())
+
+
 def is_safetensors(source: Any) -> bool:
     """Whether a path of this machine, a file or a buffer begins as a safetensors file does, and no LMC file."""
-    start = first_bytes(source, 10)
-    return start[8:] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:].isspace())
+    return starts_safetensors(first_bytes(source, 10))
 
 
 class Arrays:
@@ -146,17 +190,30 @@ def take_base(
 
     if base is None:
         return None, frozenset(), None
+    if isinstance(base, str) and base == AUTO:
+        raise ValueError("base='auto' is for reading: say what this is to be a delta of, or call a file of that name './auto'")
     if isinstance(base, Mapping):
         base = Base(base, threads=threads)
-    if isinstance(base, Base):
-        return base._object, frozenset(), base._arrays
     if isinstance(base, (str, os.PathLike)) and is_safetensors(base):
-        found = os.stat(base)
-        arrays = _of_safetensors(base, count_threads(threads))
-        return arrays.object, frozenset([(found.st_dev, found.st_ino)]), arrays
+        base = Base._of_safetensors(base, threads)
+    if isinstance(base, Base):
+        return base._object, base._files, base._arrays
     if not isinstance(base, Reader):
         base = Reader(base, threads=threads)
     return _check_complete(base)._object, base._chain_files, None
+
+
+def name_base(base: Any) -> str:
+    """What is said of it in a delta: its name without the directory; "": it has none."""
+    name = base.name if not isinstance(base, (str, os.PathLike)) and hasattr(base, "chain_depth") else base
+    if not isinstance(name, (str, os.PathLike)):
+        return ""
+    text = os.fsdecode(name)
+    if text.startswith(("http://", "https://")):
+        from urllib.parse import unquote, urlsplit
+
+        text = unquote(urlsplit(text).path)
+    return os.path.basename(text)
 
 
 def _check_complete(base: Reader) -> Reader:
@@ -165,7 +222,7 @@ def _check_complete(base: Reader) -> Reader:
         name = base.name or "the base"
         raise _errors.MissingBaseError(
             f"{name} is given as the base, but is a delta itself, and its own base is missing:"
-            f" give base=lmc_codec.open({name!r}, base=...)",
+            f" give base=lmc_codec.open({name!r}, base=...), or base='auto', which looks for them beside it",
         )
     return base
 

@@ -10,8 +10,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._types import Level
 
-def check_level(level: int | str) -> int:
+
+def check_level(level: Level) -> int:
     number = level_number(level)
     if isinstance(number, bool) or not isinstance(number, int) or not -1 <= number <= 2:
         raise ValueError(f"level {level!r} is none of -1 to 2, fast, default, max, archive")
@@ -55,7 +57,7 @@ def encode(data: Any, dtype: str, level: int) -> bytearray:
 def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
     """To `out`, a writable buffer of bytes of just that size; or to a new bytearray of at most max_size bytes."""
     size, dtype, log2_block = _lmc.tensor_layout(data)
-    if not memoryview(data).nbytes and (max_size if out is None else len(out)):
+    if not memoryview(data).nbytes and (out is None or len(out)):
         raise TruncatedError("the chunk is empty: it was cut, or never written; fetch or write it again")
     if out is None:
         if max_size is not None and size > max_size:

@@ -10,13 +10,19 @@ from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeVar, overload
+
+    import torch
+    from numpy.typing import NDArray
+
+    from ._types import BytesName, Framework, Level, NumpyName, Progress, TorchName
+
+    _Out = TypeVar("_Out")
 
 LEVELS = {"fast": -1, "default": 0, "max": 1, "archive": 2}
 
 
-def level_number(level: int | str) -> int:
+def level_number(level: Level) -> int:
     if isinstance(level, str):
         if level not in LEVELS:
             raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
@@ -29,15 +35,41 @@ def bound(nbytes: int) -> int:
     return nbytes + (nbytes >> 17) * 32 + 2048
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def compress(
+        array: Any,
+        base: Any = None,
+        *,
+        dtype: Any = None,
+        level: Level = 0,
+        threads: int | None = 1,
+        out: None = None,
+        progress: Progress | None = None,
+    ) -> bytearray: ...
+    @overload
+    def compress(
+        array: Any,
+        base: Any = None,
+        *,
+        dtype: Any = None,
+        level: Level = 0,
+        threads: int | None = 1,
+        out: object,
+        progress: Progress | None = None,
+    ) -> int: ...
+
+
 def compress(
     array: Any,
     base: Any = None,
     *,
     dtype: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = 1,
     out: Any = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Compresses an array to an LMC file in memory: a bytearray; or, with `out`, the number of bytes written there.
 
@@ -45,7 +77,8 @@ def compress(
     it does not say; bytes without a dtype are coded as bytes of unknown kind. base: an array of the same size, which
     decompress() will need, too: then the result is the difference. level: "fast", "default", "max" or
     "archive", or -1 to 2: ever smaller, ever slower.
-    out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices.
+    out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices. progress: called with the bytes
+    done, and all there are.
     """
     threads = count_threads(threads)
     x = _arrays.describe(array, dtype)
@@ -58,9 +91,10 @@ def compress(
         if b.nbytes != x.nbytes:
             raise ValueError(f"the array has {x.nbytes} bytes, and the base {b.nbytes}")
         base_object = _lmc.Base([("", x.dtype or "U8", _shape(x), b.buffer)], threads)
+    report = None if progress is None else lambda done: progress(done, x.nbytes)
     name = x.dtype or ("U8" if base is not None else "")
     writer = _lmc.Writer(
-        target, bound(x.nbytes), base_object, level_number(level), threads, progress=progress
+        target, bound(x.nbytes), base_object, level_number(level), threads, progress=report
     )
     tensors = [("", name, _shape(x), 0, x.nbytes, None, None)] if name else []
     try:
@@ -83,18 +117,43 @@ def _shape(x: _arrays.Array) -> tuple[int, ...]:
     return x.shape if x.dtype else (x.nbytes,)
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def decompress(
+        data: Any, base: Any = None, *, out: None = None, framework: TorchName, device: Any = None, threads: int | None = 1, max_size: int = 0
+    ) -> torch.Tensor: ...
+    @overload
+    def decompress(
+        data: Any, base: Any = None, *, out: None = None, framework: NumpyName, device: None = None, threads: int | None = 1, max_size: int = 0
+    ) -> NDArray[Any]: ...
+    @overload
+    def decompress(
+        data: Any, base: Any = None, *, out: None = None, framework: BytesName, device: None = None, threads: int | None = 1, max_size: int = 0
+    ) -> bytearray: ...
+    @overload
+    def decompress(
+        data: Any, base: Any = None, *, out: None = None, framework: None = None, device: Any = None, threads: int | None = 1, max_size: int = 0
+    ) -> Any: ...
+    @overload
+    def decompress(
+        data: Any, base: Any = None, *, out: _Out, framework: Framework | None = None, device: Any = None, threads: int | None = 1, max_size: int = 0
+    ) -> _Out: ...
+
+
 def decompress(
     data: Any,
     base: Any = None,
     *,
     out: Any = None,
-    framework: str | None = None,
+    framework: Framework | None = None,
     device: Any = None,
     threads: int | None = 1,
     max_size: int = 0,
 ) -> Any:
-    """The array that compress() was given: of numpy, or of `framework` ("torch", "bytes"); or `out`, filled.
+    """The array that compress() was given, of `framework` ("numpy", "torch", "bytes"); or `out`, filled.
 
+    Without `framework` it is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
     base: what it was compressed against. It may be `out`, which is then updated in place (an error, a wrong base
     aside, leaves a mixture there). max_size: refuses more bytes than that, for data of strangers.
     """
@@ -137,12 +196,38 @@ def decompress(
     return plain._make(x, x.shape, framework, device, lambda buffer: reader.read(0, x.offset, buffer, None))
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def tensor_encode(
+        array: Any,
+        base: Any = None,
+        *,
+        dtype: Any = None,
+        level: Level = 0,
+        threads: int | None = 1,
+        log2_block: int = 0,
+        out: None = None,
+    ) -> bytearray: ...
+    @overload
+    def tensor_encode(
+        array: Any,
+        base: Any = None,
+        *,
+        dtype: Any = None,
+        level: Level = 0,
+        threads: int | None = 1,
+        log2_block: int = 0,
+        out: object,
+    ) -> int: ...
+
+
 def tensor_encode(
     array: Any,
     base: Any = None,
     *,
     dtype: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = 1,
     log2_block: int = 0,
     out: Any = None,
@@ -170,7 +255,7 @@ def tensor_encode(
 
 def tensor_decode(
     data: Any,
-    out: Any,
+    out: _Out,
     base: Any = None,
     *,
     dtype: Any = None,
@@ -178,7 +263,7 @@ def tensor_decode(
     total_size: int | None = None,
     threads: int | None = 1,
     log2_block: int = 0,
-) -> Any:
+) -> _Out:
     """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
 
     offset, total_size: `out` gets a part of the tensor, from that byte on. out may be the base, where all of the tensor

@@ -3,7 +3,7 @@ into each, one for each item; the file .metadata beside it says whose they are."
 
 from __future__ import annotations
 
-from ._torch_views import MAX_NAMES, MAX_PICKLE, Machine, Object, View, is_listed, read_archive
+from ._torch_views import Machine, Object, View, is_listed, max_names, max_pickle, read_archive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -50,12 +50,13 @@ def _tuple(x: Any) -> tuple[int, ...] | None:
     return x if isinstance(x, tuple) and all(isinstance(n, int) and 0 <= n < 1 << 63 for n in x) else None
 
 
-def parse_metadata(data: bytes) -> dict[str, list[Item]]:
+def parse_metadata(data: bytes, weight: int | None = None) -> dict[str, list[Item]]:
     """The items of each file, in the order of their places. Raises ValueError; nothing of the pickle is run."""
-    if len(data) > MAX_PICKLE:
+    weight = len(data) if weight is None else weight
+    if len(data) > max_pickle(weight):
         raise ValueError("its .metadata is too large")
     try:
-        return _parse_metadata(Machine().run(data))
+        return _parse_metadata(Machine().run(data, weight))
     except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"its .metadata is not understood: {type(error).__name__}: {error}") from None
 
@@ -108,7 +109,7 @@ class _Gaps:
 
 
 def find_item_views(
-    read: Read, size: int, tensors: Iterable[TensorInfo], items: Sequence[Item] | None
+    read: Read, size: int, tensors: Iterable[TensorInfo], items: Sequence[Item] | None, weight: int | None = None
 ) -> tuple[list[View], set[str]]:
     """What a .distcp file has beside the tensors that the index lists, and instead of them: and the names of those that
     are a view's bytes in the order of memory. items: those of .metadata; None: archives are found from the end on, and
@@ -119,7 +120,9 @@ def find_item_views(
     views: list[View] = []
     replaced: set[str] = set()
     n_bytes = 0  # of names, which an item's name is in as often as it has parts
-    for first, last, found, item in _read_from_end(gaps, size) if items is None else _read_items(gaps, size, items, tensors):
+    for first, last, found, item in (
+        _read_from_end(gaps, size, weight) if items is None else _read_items(gaps, size, items, tensors, weight)
+    ):
         named = {x.name: x for x in _inside(tensors, first, last) if x.dtype != "BYTES"}
         if not named:
             continue  # the command has not understood it, or it has no tensors
@@ -127,7 +130,7 @@ def find_item_views(
         for view in found:
             view.name = item.name_view(view) if item else ".".join(filter(None, (prefix, view.name)))
             n_bytes += len(view.name) + 100
-            if n_bytes > MAX_NAMES:
+            if n_bytes > max_names(size if weight is None else weight):
                 raise ValueError("its tensors are too many, or their names too long")
             if is_listed(view, rows):
                 named.pop(view.name, None)
@@ -139,7 +142,7 @@ def find_item_views(
 
 
 def _read_items(
-    read: Read, size: int, items: Sequence[Item], tensors: Sequence[TensorInfo]
+    read: Read, size: int, items: Sequence[Item], tensors: Sequence[TensorInfo], weight: int | None
 ) -> Iterator[tuple[int, int, list[View], Item | None]]:
     known: Known = {}
     end = 0
@@ -148,16 +151,16 @@ def _read_items(
         if first < before or end > size:
             raise ValueError("its .metadata tells of items that overlap or are missing")
         if any(x.dtype != "BYTES" for x in _inside(tensors, first, end)):
-            found = read_archive(read, first, end, {}, known)
+            found = read_archive(read, first, end, {}, known, weight)
             if found is None or found[0] != first:
                 raise ValueError("its .metadata is not of this file")
             yield first, end, found[1], item
 
 
-def _read_from_end(read: Read, size: int) -> Iterator[tuple[int, int, list[View], Item | None]]:
+def _read_from_end(read: Read, size: int, weight: int | None = None) -> Iterator[tuple[int, int, list[View], Item | None]]:
     known: Known = {}
     while size:
-        found = read_archive(read, 0, size, {}, known)
+        found = read_archive(read, 0, size, {}, known, weight)
         if found is None:
             raise ValueError("not all of its items are archives of torch.save(), and no .metadata tells which")
         yield found[0], size, found[1], None

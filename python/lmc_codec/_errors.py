@@ -71,7 +71,7 @@ class NotFoundError(LMCError, KeyError):
 
 
 class AmbiguousError(LMCError, KeyError):
-    """Several files have a tensor of that name: say which file."""
+    """Several tensors have that name: say which file, if they are of several."""
 
     status, status_name = 11, "LMC_ERR_AMBIGUOUS"
 
@@ -82,10 +82,20 @@ class LimitError(LMCError):
     status, status_name = 8, "LMC_ERR_LIMIT"
 
 
+class SliceError(LMCError, IndexError):
+    """An index that the tensor does not have."""
+
+
 class CancelledError(LMCError):
     """A callback did not want to go on."""
 
     status, status_name = 12, "LMC_ERR_CANCELLED"
+
+
+class ChangedError(LMCError):
+    """What was to be saved has changed meanwhile."""
+
+    status, status_name = 15, "LMC_ERR_CHANGED"
 
 
 class FormatError(LMCError):
@@ -156,6 +166,7 @@ _KINDS: dict[int, type[LMCError]] = {
     12: CancelledError,
     13: LostError,
     14: UnsupportedError,
+    15: ChangedError,
     20: NotLMCError,
     21: UnsupportedError,
     22: UnsupportedError,
@@ -172,6 +183,8 @@ def make_error(
 ) -> LMCError:
     if status == 23:
         text = "truncated: the data ends early, or something follows it; fetch or write the file again"
+    if status == 30:
+        text += " (base='auto' looks for it beside the file)"
     parts = [str(x) for x in (where, what) if x is not None and str(x)]
     error = _KINDS.get(status, LMCError)(": ".join([*parts, text]))
     error.status = status

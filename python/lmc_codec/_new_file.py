@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -35,12 +36,13 @@ class NewFile:
         os.fsync(self._fd)
 
     def appear(self) -> None:
-        """Ends it: it is at its place, where it replaces what was there."""
+        """Ends it: it is at its place, where it replaces what was there, and both are on the disk."""
         if not self._has_name:
             self._give_name()
         self.close()
         os.replace(self._part, self.place)
         self._has_name = False
+        _sync_directory(os.path.dirname(self.place))
 
     def remove(self) -> None:
         """Ends it: it never was."""
@@ -71,6 +73,23 @@ class NewFile:
                 shutil.copyfileobj(file, part, 8 << 20)
                 part.flush()
                 os.fsync(part.fileno())
+
+
+def _sync_directory(directory: str) -> None:
+    """So that the new name is on the disk, too. Where a directory cannot be opened or synced, that is all there is."""
+    if os.name == "nt":
+        return
+    try:
+        fd = os.open(directory or os.sep, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:  # one that can be searched, and not read
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EROFS, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
 
 
 def _open_without_name(directory: str, opener: Callable[[str, int], int]) -> int:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 import os
 
 from . import _arrays, _lmc
-from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
+from ._base import AUTO, find_files, name_other, take_base
+from ._errors import (
+    AmbiguousError,
+    ArgumentError,
+    BaseError,
+    LimitError,
+    LMCError,
+    NotFoundError,
+    NotLMCError,
+    SliceError,
+    TruncatedError,
+    UnsupportedError,
+    WrongBaseError,
+)
 from ._printable import printable
 from ._sources import open_source
 from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Iterator
-    from typing import Any
+    from collections.abc import Collection, Iterator
+    from typing import Any, TypeVar, overload
+
+    import torch
+    from numpy.typing import NDArray
 
     from ._dcp_views import Item
     from ._torch_views import View
+    from ._types import BytesName, Framework, NumpyName, TorchName
+
+    _Out = TypeVar("_Out")
 
 
 class Loss:
@@ -40,7 +59,7 @@ class TensorInfo:
     None. span: bytes from its first to its last element."""
 
     __slots__ = (
-        "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "is_flagged"
+        "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "flags"
     )  # fmt: skip
 
     def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
@@ -55,7 +74,7 @@ class TensorInfo:
         self.file_number = file_number
         self.strides: tuple[int, ...] | None = None
         self.span = self.size
-        self.is_flagged = False
+        self.flags: Collection[str] = ()
 
     def __repr__(self) -> str:
         return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
@@ -93,7 +112,7 @@ class Reader:
         *,
         base: Any = None,
         threads: int | None = None,
-        framework: str | None = None,
+        framework: Framework | None = None,
         max_index_size: int = 0,
         max_total_size: int = 0,
         storage_options: dict[str, Any] | None = None,
@@ -102,7 +121,7 @@ class Reader:
         limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
         self._how = (
             _lasting(source),
-            _lasting(base),
+            base if isinstance(base, str) and base == AUTO else _lasting(base),
             {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
@@ -112,7 +131,12 @@ class Reader:
         self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
         self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
+        if isinstance(base, str) and base == AUTO:
+            from ._chain import find_base
+
+            base = find_base(source, threads, storage_options, limits)
         self._has_base = base is not None
+        self._is_read_whole = False
         base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
@@ -133,6 +157,10 @@ class Reader:
                     plain = _open_plain(self._source, max_index_size)
                     if plain is not None:
                         raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
+                if isinstance(error, (NotLMCError, TruncatedError)):
+                    other = name_other(self._source)
+                    if other is not None:
+                        raise other from None
                 if isinstance(error, LimitError):
                     raise _name_limit(error, self._source, max_index_size, max_total_size) from None
             finally:
@@ -176,8 +204,8 @@ class Reader:
                 for x in file.tensors:
                     if x.name in self._replaced.get(file.number, ()) and x.name not in views:
                         continue
-                    x = views.pop(x.name, None) or x  # a view that takes its name is in its place
-                    table[x.name] = None if x.name in table else x  # None: several files have it
+                    found = views.pop(x.name, x)  # a view that takes its name is in its place
+                    table[x.name] = None if x.name in table else found  # None: several have it
             own = set(table)
             for number in self._find_views():  # what is listed goes before what only a pickle says
                 for name, view in self._views_of(number).items():
@@ -219,19 +247,23 @@ class Reader:
                 n *= extent
             x = TensorInfo((v.name, v.dtype, v.shape, v.offset, n, b"", 0, "", 0.0), file.path, number)
             x.strides = None if v.is_contiguous else v.strides
-            x.span, x.is_flagged = v.span, v.is_flagged
+            x.span, x.flags = v.span, v.flags
             x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
             result[v.name] = None if v.name in result else x
         return result
 
     def _count_views(self, views: list[View]) -> None:
         """Those of all files are kept, and each may have names that its file does not have so often."""
-        from ._torch_views import MAX_NAMES
+        from ._torch_views import max_names
 
         n_bytes = sum(len(x.name) + 100 for x in views)
-        if self._n_view_bytes + n_bytes > MAX_NAMES:
+        if self._n_view_bytes + n_bytes > max_names(self._source.size):
             raise ValueError("with those of other files they are too many, or their names too long")
         self._n_view_bytes += n_bytes
+
+    def _weight(self, file: FileInfo) -> int:
+        """What its views are allowed to take is in proportion to this: a delta is small, and its base is not."""
+        return self._source.size if self.base_identity is None else file.size
 
     def _read_views(self, file: FileInfo) -> list[View]:
         from ._torch_views import find_views
@@ -240,7 +272,7 @@ class Reader:
             return self._read_file(file, offset, size)
 
         if not file.path.endswith(".distcp"):
-            views = find_views(read, file.size, {x.name: (x.dtype, x.shape) for x in file.tensors})
+            views = find_views(read, file.size, {x.name: (x.dtype, x.shape) for x in file.tensors}, self._weight(file))
             if views is not None:
                 return views
         from ._dcp_views import find_item_views
@@ -248,7 +280,7 @@ class Reader:
         directory, slash, name = file.path.rpartition("/")
         items = self._items_of(f"{directory}{slash}.metadata")
         views, self._replaced[file.number] = find_item_views(
-            read, file.size, file.tensors, None if items is None else items.get(name)
+            read, file.size, file.tensors, None if items is None else items.get(name), self._weight(file)
         )
         return views
 
@@ -256,9 +288,15 @@ class Reader:
         """What the .metadata of torch.distributed.checkpoint tells of the files beside it; None: it is not there."""
         if metadata not in self._items:
             from ._dcp_views import parse_metadata
+            from ._torch_views import max_pickle
 
             file = next((x for x in self.files if x.path == metadata), None)
-            self._items[metadata] = None if file is None else parse_metadata(bytes(self._read_file(file, 0, file.size)))
+            if file is None:
+                self._items[metadata] = None
+            else:
+                weight = self._weight(file)  # one byte more than allowed is too large
+                data = bytes(self._read_file(file, 0, min(file.size, max_pickle(weight) + 1)))
+                self._items[metadata] = parse_metadata(data, weight)
         return self._items[metadata]
 
     def _read_file(self, file: FileInfo, offset: int, size: int) -> bytearray:
@@ -272,9 +310,9 @@ class Reader:
         found = self._find_views().get(x.file_number)
         if isinstance(found, LMCError):
             raise found
-        if x.is_flagged:
-            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch: its bytes are not its elements")
-        if x.strides is not None and x.size > max(x.span << 10, 1 << 20):
+        if x.flags and x.dtype not in ("F16", "BF16", "F32", "F64", "C64", "C128"):
+            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, which is not known of {x.dtype}")
+        if x.size >= 1 << 63:
             raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them")
 
     def keys(self) -> list[str]:
@@ -300,9 +338,13 @@ class Reader:
             if found is not None:
                 return found
         if self._find_views():
-            view = self._find_view(name, file)
+            views = self._tensors() if file is None else self._views_of_path(file)
+            view = views.get(name)
             if view is not None:
                 return view
+            if name in views:
+                what = "say which file" if file is None and len(self.files) > 1 else "restore the file, and torch.load() tells them apart"
+                raise AmbiguousError(f"{self.name or 'the snapshot'}: several tensors are called {name!r}: {what}")
         number, row = self._object.find(name, file)
         path = self._files[number].path if self._files is not None else self._object.file_path(number)
         return TensorInfo(row, path, number)
@@ -314,38 +356,42 @@ class Reader:
         x = self._tensors().get(name)
         return x is not None and x.file_number in self._find_views()
 
-    def _find_view(self, name: str, file: str | None) -> TensorInfo | None:
-        if file is None:
-            return self._tensors().get(name)
-        for number in self._find_views():
-            if self._object.file_path(number) == file:
-                return self._views_of(number).get(name)
-        return None
+    def _views_of_path(self, file: str) -> dict[str, TensorInfo | None]:
+        return next((self._views_of(i) for i in self._find_views() if self._object.file_path(i) == file), {})
 
     # -- reading --
 
     def _what(self, x: TensorInfo) -> str:
         return f"tensor {x.name!r}" if x.name else "the tensor"
 
+    def _expect_all(self) -> None:
+        """Of a file that is read from its beginning to its end."""
+        self._source.expect(0, self._source.size)
+        self._is_read_whole = True
+
     def _expect(self, number: int, offset: int, size: int) -> None:
-        if size and callable(self._source.argument):
+        if size and not self._is_read_whole and callable(self._source.argument):
             at, encoded = self._object.encoded_range(number, offset, size)
             self._source.expect(at, at + encoded)
 
     def _read_into(self, x: TensorInfo, buffer: Any) -> None:
         if x.strides is not None:
-            from ._torch_views import gather
+            from ._torch_views import gather, width_of
 
             span = _lmc.new_bytes(x.span)
-            self._expect(x.file_number, x.offset, x.span)
-            self._object.read(x.file_number, x.offset, span, self._what(x))
-            n = 1
-            for i in x.shape:
-                n *= i
-            gather(span, buffer, x.size // n if n else 1, x.shape, x.strides)
-            return
-        self._expect(x.file_number, x.offset, x.size)
+            self._read_span(x, span)
+            gather(span, buffer, width_of(x.dtype), x.shape, x.strides)
+        else:
+            self._read_span(x, buffer)
+
+    def _read_span(self, x: TensorInfo, buffer: Any) -> None:
+        """In the order of memory."""
+        self._expect(x.file_number, x.offset, x.span)
         self._object.read(x.file_number, x.offset, buffer, self._what(x))
+        if x.flags:
+            from ._torch_views import resolve
+
+            resolve(buffer, x.dtype, x.flags)
 
     def _read_range(self, first: TensorInfo, size: int) -> bytearray:
         """From the first byte of a tensor on."""
@@ -354,16 +400,40 @@ class Reader:
         self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
         return data
 
+    if TYPE_CHECKING:
+
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: TorchName, device: Any = None
+        ) -> torch.Tensor: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: NumpyName, device: None = None
+        ) -> NDArray[Any]: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: BytesName, device: None = None
+        ) -> bytearray: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: None = None, device: Any = None
+        ) -> Any: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: _Out, framework: Framework | None = None, device: Any = None
+        ) -> _Out: ...
+
     def get(
         self,
         name: str,
         *,
         file: str | None = None,
         out: Any = None,
-        framework: str | None = None,
+        framework: Framework | None = None,
         device: Any = None,
     ) -> Any:
-        """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned.
+        """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned. Without one it
+        is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
 
         out: an array of the tensor's dtype and its shape (or of one dimension), or a writable buffer of its size; pinned memory, for example.
         device: of torch; tensors go there by way of pinned memory.
@@ -374,21 +444,49 @@ class Reader:
             dtype = x.dtype if x.dtype in _arrays.BITS else ""
             self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
-        return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        if x.strides is None or x.size <= x.span:
+            return self._make_array(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        if (framework or self._framework) == "bytes":  # of all of them
+            if x.size > max(x.span << 10, 1 << 20):
+                raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
+            return self._make_array(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        from ._torch_views import repeat, width_of
 
-    def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
-        framework = _arrays.framework_name(framework or self._framework or ("torch" if device is not None else None))
+        n = x.span // width_of(x.dtype)
+        return repeat(self._make_array(x, (n,), framework, device, lambda buffer: self._read_span(x, buffer)), x.shape, x.strides)
+
+    def _make_array(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
+        """LMC has no dtype of complex128: it is made of pairs."""
+        if x.dtype != "C128" or (framework or self._framework) == "bytes":
+            return self._make(x, shape, framework, device, fill)
+        pairs = copy.copy(x)
+        pairs.dtype = "F64"
+        array = self._make(pairs, (*shape, 2), framework, device, fill)
+        if hasattr(array, "as_strided"):
+            import torch
+
+            return torch.view_as_complex(array)
+        return array.view("complex128")[..., 0]
+
+    def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
+        framework = framework or self._framework or ("torch" if device is not None else None)
+        framework = _arrays.choose_framework(x.dtype) if framework is None else _arrays.framework_name(framework)
         if framework != "bytes" and x.dtype not in _arrays.BITS:
             raise TypeError(f"{self._what(x)} is of {printable(x.dtype)}, which no framework has: ask for framework='bytes'")
         if device is not None and framework != "torch":
             raise ValueError("device is for framework='torch'")
         far = device is not None and _arrays.needs_copy(device)
         dtype, shape = (x.dtype, shape) if x.dtype in _arrays.BITS else ("", (x.size,))
-        array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
+        try:
+            array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
+        except ImportError:
+            if self.base_identity and not self._has_base:  # which is said first: who has the base then knows
+                fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
+            raise
         fill(buffer)
         return _arrays.to_device(array, device) if far else array
 
-    def get_slice(self, name: str, *, file: str | None = None, framework: str | None = None, device: Any = None) -> Slice:
+    def get_slice(self, name: str, *, file: str | None = None, framework: Framework | None = None, device: Any = None) -> Slice:
         """A tensor of which parts are read by indexing it: `r.get_slice("w")[10:20, :]`."""
         return Slice(self, self.info(name, file=file), framework, device)
 
@@ -514,7 +612,7 @@ class Slice:
 
     __slots__ = ("_reader", "info", "_framework", "_device")
 
-    def __init__(self, reader: Reader, info: TensorInfo, framework: str | None, device: Any):
+    def __init__(self, reader: Reader, info: TensorInfo, framework: Framework | None, device: Any):
         self._reader, self.info, self._framework, self._device = reader, info, framework, device
 
     @property
@@ -533,18 +631,21 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         x = self.info
-        if not _is_basic(index) or x.strides is not None:  # what the framework makes of it, from all of the tensor
+        if not _is_basic(index) or x.strides is not None or x.flags:  # what the framework makes of it, from all of the tensor
             whole = self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
             if isinstance(whole, bytearray):
                 raise UnsupportedError(f"{x.name!r}: such parts of it are for numpy and torch")
-            return whole[index]
+            try:
+                return whole[index]
+            except IndexError as error:
+                raise SliceError(str(error)) from None
         self._reader._check_known(x)
         start, count, steps, keep = parse_index(index, x.shape)
-        if x.dtype not in _arrays.BITS:
+        bits = 128 if x.dtype == "C128" else _arrays.BITS.get(x.dtype)
+        if bits is None:
             if count != list(x.shape):
                 raise UnsupportedError(f"{x.name!r}: parts of it are not read: how large an element of {x.dtype} is, is not known")
             return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
-        bits = _arrays.BITS.get(x.dtype, 8)
         shape, begin, n = list(x.shape), start, count
         if bits < 8:  # rows of bytes; elements of less than one are not cut apart
             if not shape or n[-1] != shape[-1] or shape[-1] * bits % 8:
@@ -560,7 +661,7 @@ class Slice:
             reader._expect(x.file_number, x.offset + first, last - first)
             reader._object.read_box(x.file_number, x.offset, width, shape, begin, n, buffer, reader._what(x))
 
-        result = reader._make(x, box, self._framework, self._device, fill)
+        result = reader._make_array(x, box, self._framework, self._device, fill)
         if all(s == 1 for s in steps):
             return result
         if isinstance(result, bytearray):
@@ -591,10 +692,10 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
     items = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, x in enumerate(items) if x is Ellipsis]
     if len(dots) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
+        raise SliceError("an index can only have a single ellipsis ('...')")
     missing = len(shape) - (len(items) - len(dots))
     if missing < 0:
-        raise IndexError(f"{len(items) - len(dots)} indices for a tensor of {len(shape)} dimensions")
+        raise SliceError(f"{len(items) - len(dots)} indices for a tensor of {len(shape)} dimensions")
     at = dots[0] if dots else len(items)
     items[at : at + len(dots)] = [slice(None)] * missing
     start, count, steps, keep = [], [], [], []
@@ -602,7 +703,7 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
         if isinstance(x, slice):
             first, last, step = x.indices(n)
             if step < 0:
-                raise ValueError("a slice's step must be positive")
+                raise ArgumentError("a slice's step must be positive")
             m = max(last - first, 0)
             if m:
                 m = (m - 1) // step * step + 1
@@ -610,7 +711,7 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
         else:
             first, m, step = x.__index__(), 1, 1
             if not -n <= first < n:
-                raise IndexError(f"index {first} is out of bounds for dimension {i} of size {n}")
+                raise SliceError(f"index {first} is out of bounds for dimension {i} of size {n}")
             first += n if first < 0 else 0
             keep.append(False)
         start.append(first if m else 0)
@@ -643,7 +744,7 @@ def open(
     *,
     base: Any = None,
     threads: int | None = None,
-    framework: str | None = None,
+    framework: Framework | None = None,
     max_index_size: int = 0,
     max_total_size: int = 0,
     storage_options: dict[str, Any] | None = None,
@@ -651,7 +752,8 @@ def open(
     """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
 
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
-    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
+    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it
+    is found beside the file, by its identity, and so are the bases that it needs itself. threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
     "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
     http: headers by name, or "headers", and "timeout" (30): seconds without a byte.
     """

@@ -6,25 +6,26 @@ import os
 
 from . import _arrays
 from ._base import first_bytes, is_safetensors, parse_safetensors
-from ._errors import LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError
+from ._errors import AmbiguousError, LimitError, LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError, UnsupportedError
 from ._names import check_name
 from ._printable import printable
 from ._reader import Reader, Slice
-from ._writer import Writer, check_metadata
+from ._writer import Writer, check_metadata, count_own_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from ._reader import TensorInfo
+    from ._types import Backend, Framework, Level, OnError, Progress
 
 
 class safe_open:
     """Opens an LMC file lazily and returns tensors as asked, as `safetensors.safe_open` does.
 
-    filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: taken, and
-    ignored. base: of a delta. threads: None is as many as there are, at most 8.
+    filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: "mmap" or
+    "pread", of a safetensors file; an LMC file is read as fits it. base: of a delta. threads: None is as many as there are, at most 8.
 
     A safetensors file is read by safetensors itself: who changes the import line goes on reading what is there.
     """
@@ -32,10 +33,10 @@ class safe_open:
     def __init__(
         self,
         filename: Any,
-        framework: str,
+        framework: Framework,
         device: Any = "cpu",
         *,
-        backend: str = "mmap",
+        backend: Backend = "mmap",
         base: Any = None,
         threads: int | None = None,
         storage_options: dict[str, Any] | None = None,
@@ -98,7 +99,7 @@ class safe_open:
         return self._open().get_slice(name, framework=self._framework, device=self._device)
 
 
-def _make_safe_open(reader: Reader, framework: str, device: Any) -> safe_open:
+def _make_safe_open(reader: Reader, framework: Framework, device: Any) -> safe_open:
     made = safe_open.__new__(safe_open)
     made._reader, made._framework, made._device = reader, framework, device
     return made
@@ -113,13 +114,16 @@ def _device(device: Any) -> Any:
         raise LMCError(f"device {device} is invalid") from None
 
 
-def _open(source: Any, framework: str, device: Any, backend: str = "mmap", **options: Any) -> Reader | _Safetensors:
+def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", **options: Any) -> Reader | _Safetensors:
     """What reads an LMC file or, if it is none, a safetensors file, which is no delta: it needs no base. options: of
     Reader."""
+    if backend not in ("mmap", "pread"):  # which both are read by what fits; one that is neither is a mistake
+        raise LMCError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
+    name: Framework | None = None
     try:
         name = _arrays.framework_name(framework)
-    except ValueError:  # safetensors may know it
-        name = None
+    except ValueError:
+        pass  # safetensors may know it
     try:
         return Reader(source, framework=name, **options)
     except (NotLMCError, TruncatedError):
@@ -184,6 +188,12 @@ class _Safetensors:
         if self._file is not None:
             return list(self._file.offset_keys())
         return sorted(self._loaded, key=lambda name: self._header[name]["data_offsets"])
+
+    def count_bytes(self) -> int:
+        """Of all tensors, between which nothing lies."""
+        if self._file is None:
+            return sum(x.nbytes for x in self._loaded.values())
+        return os.path.getsize(self._path) - 8 - int.from_bytes(first_bytes(self._path, 8), "little")
 
     def metadata(self) -> dict[str, str] | None:
         found: dict[str, str] | None = (
@@ -285,10 +295,10 @@ def write_file(
     metadata: Mapping[str, str] | None,
     *,
     base: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = None,
     quantize: Any = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     check_metadata(metadata)
     if not isinstance(filename, (str, os.PathLike)):
@@ -302,7 +312,7 @@ def write_bytes(
     metadata: Mapping[str, str] | None,
     *,
     base: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = None,
 ) -> bytes:
     check_metadata(metadata)
@@ -322,28 +332,73 @@ def read_file(
     framework: str,
     device: Any = None,
     *,
+    backend: Backend = "mmap",
     base: Any = None,
     threads: int | None = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
     storage_options: dict[str, Any] | None = None,
+    on_error: OnError = "raise",
 ) -> dict[str, Any]:
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")
     result, done = {}, 0
-    with _open(source, framework, device, base=base, threads=threads, storage_options=storage_options) as reader:
+    with _open(
+        source, framework, device, backend, base=base, threads=threads, storage_options=storage_options
+    ) as reader:
         if isinstance(reader, _Safetensors):
+            total = reader.count_bytes()
             for name in reader.keys():
                 result[name] = reader.get(name)
                 done += result[name].nbytes
                 if progress is not None:
-                    progress(done)
+                    progress(done, total)
             return result
         names = [name for name in reader.keys() if not reader._is_archive_part(name)]
-        for group in _group(map(reader.info, names)):
+        reader._expect_all()
+        infos = _find_all(reader, names, framework, on_error)
+        total = sum(x.size for x in infos)
+        for group in _group(infos):
             for x, array in zip(group, _get_together(reader, group, device)):
                 result[x.name] = array
                 done += x.size
                 if progress is not None:
-                    progress(done)
+                    progress(done, total)
     return result
+
+
+def _find_all(reader: Reader, names: list[str], framework: str, on_error: OnError) -> list[TensorInfo]:
+    """Before anything is read, so that nobody waits for what then fails for one of them."""
+    found, left = [], []
+    for name in names:
+        try:
+            found.append(_find(reader, name, framework))
+        except (AmbiguousError, LimitError, UnsupportedError, TypeError) as error:
+            if on_error == "raise":
+                raise type(error)(f"{error}; on_error='skip' leaves it out") from None
+            left.append(str(error))
+    if left:
+        import warnings
+
+        more = f"; and {len(left) - 10} more" if len(left) > 10 else ""
+        text = f"{reader.name or 'the file'}: left out: {'; '.join(left[:10])}{more}"
+        warnings.warn(printable(text), stacklevel=count_own_frames())
+    return found
+
+
+def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
+    """What can be given."""
+    x = reader.info(name)
+    reader._check_known(x)
+    dtype = "F64" if x.dtype == "C128" else x.dtype
+    if dtype not in _arrays.BITS:
+        raise TypeError(f"tensor {name!r} is of {printable(dtype)}, which no framework has (lmc_codec.open() gives its bytes)")
+    try:
+        _arrays.torch_dtype(dtype) if framework == "torch" else _arrays.numpy_dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"tensor {name!r}: {error}") from None
+    except ImportError:
+        pass  # that is said when it is made
+    return x
 
 
 SMALL, FAR, TOGETHER = 64 << 10, 4 << 10, 8 << 20
@@ -357,7 +412,8 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
             first, last = group[0], group[-1]
             gap = x.offset - last.offset - last.span
             is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
-            if not (is_near and max(last.span, x.span) <= SMALL) or x.strides or last.strides:
+            is_plain = x.strides is None and not x.flags and last.strides is None and not last.flags
+            if not (is_near and is_plain and max(last.span, x.span) <= SMALL):
                 yield group
                 group = []
         group.append(x)
@@ -383,7 +439,7 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
                 memoryview(buffer).cast("B")[:] = part
 
         reader._check_known(x)
-        yield reader._make(x, x.shape, None, device, fill)
+        yield reader._make_array(x, x.shape, None, device, fill)
 
 
 def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:

@@ -7,6 +7,7 @@ import io
 import os
 from _thread import allocate_lock
 
+from . import _lmc
 from ._errors import TruncatedError, UnsupportedError
 from ._printable import printable
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
 TAIL = 64 << 10  # what the library reads first
-PIECE = 32 << 20  # of a range that is asked for in pieces
+PIECE = 32 << 20  # of what is read ahead
+PART, AT_ONCE = 4 << 20, 8  # of a piece
+NEAR = 64 << 10  # what lies between two ranges is rather read than left out
 
 
 class Source:
@@ -42,73 +45,123 @@ class Source:
 
 
 class Ranges:
-    """read(offset, size) of something far away. Subclasses have fetch()."""
+    """read(offset, size) of something far away. Of what is expected a piece is read at once, and kept until it was given
+    to its end; whoever reads on behind a piece gets one twice as long. Subclasses have fetch(offset, view), which fills
+    the view."""
 
-    def __init__(self) -> None:
-        self.lock = allocate_lock()
-        self.window, self.window_at = b"", 0
+    can_fetch_at_once = False  # from several threads
+
+    def __init__(self, size: int) -> None:
+        self.lock, self.pid = allocate_lock(), os.getpid()
+        self.size = size
+        self.piece, self.piece_at, self.piece_end = memoryview(b""), 0, 0
+        self.tail, self.tail_at = memoryview(b""), size  # the end of the file, as far as it is known
         self.expected = (0, 0)
-        self.n_requests = 0
 
     def expect(self, start: int, end: int) -> None:
         self.expected = (start, end)
 
-    def wanted_end(self, offset: int, size: int) -> int:
-        start, end = self.expected
-        return max(offset + size, end) if start <= offset < end else offset + size
-
-    def __call__(self, offset: int, size: int) -> bytes | memoryview:
+    def __call__(self, offset: int, size: int) -> memoryview:
+        end = offset + size
+        self._check_pid()
         with self.lock:
-            at = offset - self.window_at
-            if at < 0 or at + size > len(self.window):
-                end = min(self.wanted_end(offset, size), max(offset + size, offset + PIECE))
-                self.window, self.window_at, at = self.fetch(offset, end - offset), offset, 0
-            return memoryview(self.window)[at : at + size]
+            if offset >= self.tail_at:
+                return self.tail[offset - self.tail_at : end - self.tail_at]
+            if not self.piece or offset < self.piece_at or end > self.piece_end:
+                self._read(offset, size)
+            found = self.piece[offset - self.piece_at : end - self.piece_at]
+            if end == self.piece_end:
+                self.piece = memoryview(b"")
+            return found
 
-    def fetch(self, offset: int, size: int) -> bytes:
+    def _read(self, offset: int, size: int) -> None:
+        """A piece that begins with that. What of it is here already is not fetched again."""
+        old, at, is_next = self.piece, offset - self.piece_at, self.piece_at <= offset <= self.piece_end + NEAR
+        length = max(self.expected[1] - offset if self.expected[0] <= offset else 0, 2 * (self.piece_end - self.piece_at) * is_next)
+        piece = memoryview(_lmc.new_bytes(max(size, min(length, PIECE, self.size - offset))))
+        begin, end = 0, len(piece)
+        if is_next and at < len(old):
+            begin = len(old) - at
+            piece[:begin] = old[at:]
+        if offset + end > self.tail_at:
+            end = self.tail_at - offset
+            piece[end:] = self.tail[: len(piece) - end]
+        self.piece = old = memoryview(b"")  # its memory is not needed twice
+        if begin < end:
+            self._fetch(offset + begin, piece[begin:end])
+        self.piece, self.piece_at, self.piece_end = piece, offset, offset + len(piece)
+
+    def _fetch(self, offset: int, view: memoryview) -> None:
+        """Much of it in parts, at the same time: one connection by itself is often slower than the way."""
+        if len(view) < 2 * PART or not self.can_fetch_at_once:
+            return self.fetch(offset, view)
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
+            list(pool.map(lambda at: self.fetch(offset + at, view[at : at + PART]), range(0, len(view), PART)))
+        except BaseException:
+            pool.shutdown(False, cancel_futures=True)  # whoever is interrupted does not wait for the others
+            raise
+        pool.shutdown()
+
+    def fetch(self, offset: int, view: memoryview) -> None:
         raise NotImplementedError
 
+    def _check_pid(self) -> None:
+        """After a fork connections are the parent's, and so may be the lock."""
+        if self.pid != os.getpid():
+            self.lock, self.pid = allocate_lock(), os.getpid()
+            self.forget()
+
+    def forget(self) -> None:
+        """What is here can be had again."""
+        self.piece = self.tail = memoryview(b"")
+        self.tail_at = self.size
+
     def close(self) -> None:
-        self.window = b""
+        """Who has it as the base of a delta goes on: by requests, from here on for the end of the file, too."""
+        self._check_pid()
+        if self.lock.acquire(blocking=False):  # else somebody reads: another thread, or this one before a signal's handler
+            self.forget()
+            self.lock.release()
 
 
 class _File(Ranges):
     """A file object that can seek. Its position moves."""
 
-    def __init__(self, file: Any) -> None:
-        super().__init__()
+    def __init__(self, file: Any, size: int) -> None:
+        super().__init__(size)
         self.file = file
 
-    def fetch(self, offset: int, size: int) -> bytes:
-        self.n_requests += 1
+    def fetch(self, offset: int, view: memoryview) -> None:
         self.file.seek(offset)
-        parts, left = [], size
-        while left:
-            part = self.file.read(left)
+        n = 0
+        while n < len(view):
+            part = self.file.read(len(view) - n)
             if not part:
-                raise TruncatedError(f"truncated: {size} bytes at {offset} were asked for, and {size - left} came")
+                raise TruncatedError(f"truncated: {len(view)} bytes at {offset} were asked for, and {n} came")
             if not isinstance(part, bytes):
                 raise TypeError("the file is not open in binary mode")
-            parts.append(part)
-            left -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            view[n : n + len(part)] = part
+            n += len(part)
 
 
 class _Fsspec(Ranges):
     """A path of an fsspec file system: each range is one request, whatever its caches."""
 
-    def __init__(self, filesystem: Any, path: str) -> None:
-        super().__init__()
+    def __init__(self, filesystem: Any, path: str, size: int) -> None:
+        super().__init__(size)
         self.filesystem, self.path = filesystem, path
+        self.can_fetch_at_once = bool(getattr(filesystem, "async_impl", False))
 
-    def fetch(self, offset: int, size: int) -> bytes:
-        self.n_requests += 1
-        data = self.filesystem.cat_file(self.path, start=offset, end=offset + size)
-        if len(data) != size:
+    def fetch(self, offset: int, view: memoryview) -> None:
+        data = self.filesystem.cat_file(self.path, start=offset, end=offset + len(view))
+        if len(data) != len(view):
             raise TruncatedError(
-                f"{self.path}: truncated: {size} bytes at {offset} were asked for, and {len(data)} came"
+                f"{self.path}: truncated: {len(view)} bytes at {offset} were asked for, and {len(data)} came"
             )
-        return bytes(data)
+        view[:] = data
 
 
 def check_bytes(data: Any, function: str, instead: str) -> None:
@@ -170,11 +223,11 @@ def _of_file(file: Any) -> Source:
         fd = os.dup(file.fileno())
         return Source(fd, os.fstat(fd).st_size, name, fd)
     if hasattr(file, "fs") and hasattr(file, "path") and hasattr(file.fs, "cat_file") and hasattr(file, "size"):
-        return Source(_Fsspec(file.fs, file.path), file.size, str(file.path))
+        return Source(_Fsspec(file.fs, file.path, file.size), file.size, str(file.path))
     size = file.seek(0, os.SEEK_END)
     if size is None:
         size = file.tell()
-    return Source(_File(file), size, name)
+    return Source(_File(file, size), size, name)
 
 
 def _refuse_part(name: str) -> None:
@@ -204,7 +257,8 @@ def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> So
             raise ImportError(f"{printable(where)}: pip install fsspec, and what it needs for this protocol") from None
         filesystem, path = url_to_fs(where, **(storage_options or {}))
         try:
-            return Source(_Fsspec(filesystem, path), filesystem.size(path), where)
+            size = filesystem.size(path)
+            return Source(_Fsspec(filesystem, path, size), size, where)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from error
     if isinstance(where, (str, os.PathLike)):

@@ -12,7 +12,7 @@ import zipfile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
     Read = Callable[[int, int], Any]  #: (offset, size) -> bytes of a file
@@ -66,19 +66,38 @@ _MAKERS = {f"torch._utils._rebuild_{x}" for x in ("tensor", "tensor_v2", "tensor
 _WRAPPERS = {f"torch._utils._rebuild_{x}" for x in ("parameter", "parameter_with_state")}
 
 
+def width_of(dtype: str) -> int:
+    return _WIDTHS.get(dtype, 1)
+
+
+# Each for a file of so many bytes, as it lies on the disk: compressed, a small one can repeat itself for long.
+
+
+def max_pickle(weight: int) -> int:
+    return min(MAX_PICKLE, (8 << 20) + weight)
+
+
+def max_opcodes(weight: int) -> int:
+    return (1 << 20) + weight // 2
+
+
+def max_names(weight: int) -> int:
+    return min(MAX_NAMES, (16 << 20) + 4 * weight)
+
+
 class View:
     """A tensor: elements of `width` bytes from `offset` (in its file) on; strides in elements."""
 
-    __slots__ = ("name", "dtype", "width", "shape", "strides", "offset", "span", "is_flagged")
+    __slots__ = ("name", "dtype", "width", "shape", "strides", "offset", "span", "flags")
 
-    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], is_flagged: bool):
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], flags: Collection[str] = ()):
         self.name, self.dtype, self.shape, self.strides = name, dtype, shape, strides
-        self.width = _WIDTHS.get(dtype, 1)
+        self.width = width_of(dtype)
         self.offset = 0
         #: Bytes from the first to the last of its elements.
         self.span = 0 if 0 in shape else self.width * (1 + sum((n - 1) * s for n, s in zip(shape, strides)))
-        #: PyTorch has conjugated or negated it by a flag: its bytes are not its elements.
-        self.is_flagged = is_flagged
+        #: "conj", "neg": PyTorch has conjugated or negated it by a flag: its bytes are not its elements.
+        self.flags = flags
 
     @property
     def is_contiguous(self) -> bool:
@@ -104,6 +123,8 @@ class _Storage:
 
 class Object:
     """A dict, or what a call has made: keys and values, a state."""
+
+    __slots__ = ("function", "arguments", "pairs", "state")
 
     def __init__(self, function: Any = None, arguments: Any = None):
         self.function, self.arguments = function, arguments
@@ -149,9 +170,13 @@ class Machine:
         elif isinstance(top, Object):
             top.pairs += ((_OTHER, x) for x in items)
 
-    def run(self, data: bytes) -> Any:
+    def run(self, data: bytes, weight: int) -> Any:
         arg: Any
+        left = max_opcodes(weight)
         for op, arg, _ in pickletools.genops(data):
+            left -= 1
+            if left < 0:
+                raise ValueError("it says too much for the size of its file")
             name = op.name
             if name == "STOP":
                 return self.stack.pop()
@@ -310,9 +335,8 @@ def _make_view(name: str, arguments: Any) -> tuple[View, str, int] | None:
         return None
     if len(shape) != len(strides) or len(shape) > MAX_RANK:
         raise ValueError("a tensor does not lie within its storage")
-    flags = [x for x in arguments[6:8] if isinstance(x, Object)]
-    is_flagged = any(key in ("conj", "neg") and value for x in flags for key, value in x.pairs)
-    view = View(name, dtype, tuple(map(_count, shape)), tuple(map(_count, strides)), is_flagged)
+    flags = {key for x in arguments[6:8] if isinstance(x, Object) for key, value in x.pairs if key in ("conj", "neg") and value}
+    view = View(name, dtype, tuple(map(_count, shape)), tuple(map(_count, strides)), flags)
     return view, storage[2], _count(offset) * view.width
 
 
@@ -348,31 +372,33 @@ class _File(io.RawIOBase):
         return data
 
 
-def find_views(read: Read, size: int, rows: Rows) -> list[View] | None:
+def find_views(read: Read, size: int, rows: Rows, weight: int | None = None) -> list[View] | None:
     """What a file of torch.save() has beside the tensors that the index lists and instead of them. None: it has others
-    before its last archive, as a .distcp file has. Raises ValueError if the file is not understood."""
+    before its last archive, as a .distcp file has. weight: bytes on the disk that it was read from; None: its own. Raises ValueError if the file is not understood."""
     if bytes(read(0, 4)) != MAGIC:
         return []
-    start, views = read_archive(read, 0, size, rows, {}) or (0, [])
+    start, views = read_archive(read, 0, size, rows, {}, weight) or (0, [])
     return views if start == 0 else None
 
 
 def is_listed(view: View, rows: Rows) -> bool:
     """As the index has it."""
-    return view.is_contiguous and not view.is_flagged and rows.get(view.name) == (view.dtype, view.shape)
+    return view.is_contiguous and not view.flags and rows.get(view.name) == (view.dtype, view.shape)
 
 
-def read_archive(read: Read, first: int, last: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
+def read_archive(
+    read: Read, first: int, last: int, rows: Rows, known: Known, weight: int | None = None
+) -> tuple[int, list[View]] | None:
     """Where the archive begins that ends at `last`, and not before `first`; its tensors but those of `rows`, with their
     places in the file. None: torch.save() has not written it, or on a machine whose numbers are big-endian. known: what
     was found in pickles before."""
     try:
-        return _read_archive(_File(lambda at, n: read(first + at, n), last - first), first, rows, known)
+        return _read_archive(_File(lambda at, n: read(first + at, n), last - first), first, rows, known, last - first if weight is None else weight)
     except (zipfile.BadZipFile, NotImplementedError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
+def _read_archive(file: _File, first: int, rows: Rows, known: Known, weight: int) -> tuple[int, list[View]] | None:
     archive = zipfile.ZipFile(file)
     members = {x.filename: x for x in archive.infolist()}
     pickles = [x for x in archive.infolist() if x.filename.rpartition("/")[2] == "data.pkl"]
@@ -386,17 +412,18 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
     order = members.get(f"{prefix}byteorder")
     if order is not None and _read_member(file, order) != b"little":
         return None  # and all of it is listed as bytes
-    data = _read_member(file, pickles[0])
+    data = _read_member(file, pickles[0], max_pickle(weight))
     if data not in known:
-        known[data] = list(_find_tensors(Machine().run(data)))
+        known[data] = list(_find_tensors(Machine().run(data, weight), weight))
     storages: dict[str, tuple[int, int]] = {}
     views = []
+    meeting = _find_meeting(known[data])
     for name, arguments in known[data]:
         made = _make_view(name, arguments)
         if made is None:
             continue
         view, key, offset = made
-        if is_listed(view, rows):
+        if is_listed(view, rows) and name not in meeting:
             continue
         if key not in storages:
             storages[key] = _find_storage(file, members[f"{prefix}data/{key}"])
@@ -408,19 +435,41 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
     return start, views
 
 
-def _find_tensors(root: Any) -> Iterator[tuple[str, Any]]:
+def _find_meeting(tensors: list[tuple[str, Any]]) -> set[str]:
+    """Names that two tensors have: {"a": {"b.c": x}, "a.b": {"c": y}}."""
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for name, _ in tensors:
+        (twice if name in seen else seen).add(name)
+    places: dict[str, Any] = {}
+    meeting = set()
+    for made in (_make_view(name, arguments) for name, arguments in tensors if name in twice):
+        if made is not None:
+            view, *place = made
+            place += view.dtype, view.shape, view.strides, sorted(view.flags)
+            if places.setdefault(view.name, place) != place:
+                meeting.add(view.name)
+    return meeting
+
+
+def _find_tensors(root: Any, weight: int) -> Iterator[tuple[str, Any]]:
+    """One that stands under a name several times stands there once."""
     n_bytes = 0
+    known: set[tuple[str, int]] = set()
     for name, arguments in _walk(root):
+        if (name, id(arguments)) in known:  # the pickle's objects stay: no other gets the number
+            continue
+        known.add((name, id(arguments)))
         n_bytes += len(name) + 100
-        if n_bytes > MAX_NAMES:
-            raise ValueError("it has too many tensors")
+        if n_bytes > max_names(weight):
+            raise ValueError("it has too many tensors for the size of its file, or their names are too long")
         yield name, arguments
 
 
-def _read_member(file: _File, member: zipfile.ZipInfo) -> bytes:
+def _read_member(file: _File, member: zipfile.ZipInfo, most: int = MAX_PICKLE) -> bytes:
     """As PyTorch writes it: zipfile would go on to what is compressed or encrypted. The LMC file has checksums; CRC-32 is
     none in files written after torch.serialization.set_crc32_options(False)."""
-    if member.compress_type != zipfile.ZIP_STORED or member.file_size > MAX_PICKLE:
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > most:
         raise ValueError(f"its {member.filename.rpartition('/')[2]} is compressed or too large")
     begin, size = _find_storage(file, member)
     file.seek(begin)
@@ -440,6 +489,29 @@ def _find_storage(file: _File, member: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 # -- their elements --
+
+_FLIP = bytes(i ^ 0x80 for i in range(256))
+
+
+def resolve(buffer: Any, dtype: str, flags: Collection[str]) -> None:
+    """Conjugates and negates, as the flags say: by the signs, of which each is the first bit of the last byte."""
+    data = memoryview(buffer).cast("B")
+    width = _WIDTHS[dtype]
+    ends = [width - 1] if "neg" in flags else []
+    if dtype in ("C64", "C128"):  # the real part, and the other
+        ends = [width // 2 - 1] * ("neg" in flags) + [width - 1] * (("neg" in flags) != ("conj" in flags))
+    for end in ends:
+        data[end::width] = data[end::width].tobytes().translate(_FLIP)
+
+
+def repeat(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view of these elements, as PyTorch has it (expand): it takes no more memory."""
+    if hasattr(flat, "as_strided"):
+        return flat.as_strided(shape, strides)
+    from numpy.lib.stride_tricks import as_strided
+
+    return as_strided(flat, shape, [s * flat.itemsize for s in strides], writeable=False)  # which would change several at once
+
 
 
 def gather(span: Any, out: Any, width: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:

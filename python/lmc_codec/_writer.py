@@ -11,7 +11,7 @@ from _thread import RLock
 from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._base import safetensors_rows, take_base
+from ._base import BASE_KEY, name_base, safetensors_rows, take_base
 from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._names import check_key, check_name, check_names, check_path
@@ -23,8 +23,11 @@ from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Any
+
+    from ._policy import Row
+    from ._types import Level, Progress
 
 PIECE = 8 << 20
 
@@ -81,7 +84,8 @@ class Writer:
     with an exception. base: what it becomes a delta of: a path, a Reader, a Base, or arrays by name. level: "fast",
     "default", "max", "archive": ever smaller. threads: None is as many as there are, at most 8. quantize: rules of what may lose how much, such as
     "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"} (docs/quantisation.md). content_hashes: adds the
-    SHA-256 of each tensor. progress: called with the bytes done so far.
+    SHA-256 of each tensor. progress: called with the bytes done so far, and those of all that was added so far (None: a
+    file among them did not tell).
     """
 
     def __init__(
@@ -89,11 +93,11 @@ class Writer:
         target: Any,
         *,
         base: Any = None,
-        level: int | str = 0,
+        level: Level = 0,
         threads: int | None = None,
         quantize: str | Iterable[str] | Mapping[str, str] | None = None,
         content_hashes: bool = False,
-        progress: Callable[[int], Any] | None = None,
+        progress: Progress | None = None,
         _capacity: int = 0,
     ):
         from ._policy import Policy
@@ -103,6 +107,7 @@ class Writer:
         self._pid = os.getpid()
         self._object: Any = None  # None until it is made
         self._policy = Policy(quantize)
+        self._progress = None if progress is None else _Progress(progress)
         self._names: set[str] = set()
         self._keys: set[str] = set()
         self._paths: set[str] = set()
@@ -120,7 +125,7 @@ class Writer:
         refuse_url(target)
         self._check_target(target)
         sink = self._open(target, _capacity > 0)
-        may_quantize = bool(self._policy.rules)
+        may_quantize = self._policy.has_rules
         try:
             self._object = _lmc.Writer(
                 sink,
@@ -131,10 +136,13 @@ class Writer:
                 0,
                 may_quantize,
                 content_hashes,
-                progress,
+                self._progress,
                 self._read_back if may_quantize else None,
                 self._path,
             )
+            name = name_base(base)
+            if name:
+                self._object.add_metadata(BASE_KEY, os.fsencode(name))
         except BaseException:
             self.abort()
             raise
@@ -157,6 +165,11 @@ class Writer:
     def _open(self, target: Any, has_room: bool) -> Any:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
+            if path.endswith(".safetensors"):
+                import warnings
+
+                text = f"{path} becomes an LMC file, which nothing that reads safetensors knows: give it a name that ends in .lmc"
+                warnings.warn(printable(text), stacklevel=count_own_frames())
             self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
             try:
                 self._file = NewFile(self._place)
@@ -224,8 +237,11 @@ class Writer:
             tensors, at = [], len(header)
             number = self._n_files
             kept: list[tuple[str, Any]] = []
-            for (name, kind, shape, size) in rows:
-                quantizer, twin = self._quantizer(path, name, kind, shape, size, described[name].buffer, number, at, kept)
+            if self._policy.has_rules:
+                self._policy.look_at(path, rows)
+            for row in rows:
+                name, kind, shape, size = row
+                quantizer, twin = self._quantizer(path, row, described[name].buffer, number, at, kept)
                 tensors.append((name, kind, shape, at, size, quantizer, twin))
                 at += size
             self._begin(path, at, tensors)
@@ -237,14 +253,12 @@ class Writer:
                 self._policy.seconds[pair] = second
                 self._written.setdefault(number, []).append((second.offset, second.buffer))
 
-    def _quantizer(
-        self, path: str, name: str, dtype: str, shape: tuple[int, ...], size: int, buffer: Any, number: int, at: int, kept: Any
-    ) -> tuple[Any, Any]:
-        found = self._policy.find(path, name, dtype, shape, size) if self._policy.rules else None
+    def _quantizer(self, path: str, row: Row, buffer: Any, number: int, at: int, kept: Any) -> tuple[Any, Any]:
+        found = self._policy.find(path, row) if self._policy.has_rules else None
         if not found:
             return None, None
         rule, role, pair = found
-        quantizer, twin = self._policy.fit(name, rule, role, pair, dtype, shape, buffer)
+        quantizer, twin = self._policy.fit(rule, role, pair, row, buffer)
         if role == "v" and pair:
             from ._policy import Second
 
@@ -317,6 +331,8 @@ class Writer:
                 raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
                 self._check_place(file.path, file.is_directory)
+                if self._progress is not None:
+                    self._progress.add(file.size)
                 self._object.copy_file(reader._object, file.number)
                 self._n_files += 1
                 self._take_place(file.path, file.is_directory)
@@ -328,6 +344,8 @@ class Writer:
         if len(names) != len(tensors):
             raise ValueError(f"{printable(path)}: two tensors of one name")
         check_names(names)
+        if self._progress is not None:
+            self._progress.add(size)
         self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
         self._take_place(path)
         self._names |= names
@@ -388,7 +406,7 @@ class Writer:
                 import warnings
 
                 text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
-                warnings.warn(printable(text), stacklevel=_count_own_frames())
+                warnings.warn(printable(text), stacklevel=count_own_frames())
             return identity
 
     def _check_base(self) -> None:
@@ -468,7 +486,24 @@ class _Step:
             self.lock.release()
 
 
-def _count_own_frames() -> int:
+class _Progress:
+    """What the library calls with the bytes done. Not a method of the writer, which would be a cycle."""
+
+    __slots__ = ("_callback", "_total")
+
+    def __init__(self, callback: Progress):
+        self._callback = callback
+        self._total: int | None = 0
+
+    def add(self, size: int) -> None:
+        """A file begins; -1: nobody knows how large it is."""
+        self._total = None if size < 0 or self._total is None else self._total + size
+
+    def __call__(self, done: int) -> None:
+        self._callback(done, self._total)
+
+
+def count_own_frames() -> int:
     """To whom a warning is: the first caller that is not of this package."""
     import sys
 

@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
 from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
@@ -40,6 +40,9 @@ from ._printable import printable
 from ._reader import Reader as _FileReader
 from ._threads import count_threads
 from ._writer import write_all
+
+if TYPE_CHECKING:
+    from ._types import Level
 
 __all__ = ["Extension", "LoadTransforms", "Reader", "SaveTransforms", "Writer", "make_registry"]
 
@@ -291,7 +294,7 @@ class Extension(StreamTransformExtension):
     process, at most 8.
     """
 
-    def __init__(self, *, level: int | str = 0, threads: int | None = None):
+    def __init__(self, *, level: Level = 0, threads: int | None = None):
         self._level, self._threads = level_number(level), threads
 
     @staticmethod
@@ -373,7 +376,7 @@ class SaveTransforms(_StorageWriterTransforms):
         path: str | os.PathLike[str],
         *,
         base: str | os.PathLike[str] | Reader | None = None,
-        level: int | str = 0,
+        level: Level = 0,
         threads: int | None = None,
         storage_options: dict[str, Any] | None = None,
     ):
@@ -444,7 +447,7 @@ class Writer(FileSystemWriter):
         path: str | os.PathLike[str],
         *,
         base: str | os.PathLike[str] | Reader | None = None,
-        level: int | str = 0,
+        level: Level = 0,
         threads: int | None = None,
         storage_options: dict[str, Any] | None = None,
         **options: Any,

@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._types import Level
+
 __all__ = ["ID", "LMC", "plugin_path"]
 
 #: The filter's number, of the range for private use.
@@ -26,7 +28,7 @@ def plugin_path() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugins")
 
 
-def LMC(level: int | str = 0, dtype: Any = None) -> dict[str, Any]:  # a name as hdf5plugin has them
+def LMC(level: Level = 0, dtype: Any = None) -> dict[str, Any]:  # a name as hdf5plugin has them
     """Arguments of create_dataset. level: as of lmc_codec.compress. dtype: what the elements are, where the dataset's
     type is not it: "BF16" for bf16 that is kept as uint16."""
     name = _chunks.check_dtype(dtype)

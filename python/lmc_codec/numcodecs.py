@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ensure_contiguous_ndarray_like
 
 from . import _chunks
+
+if TYPE_CHECKING:
+    from ._types import Level
 
 __all__ = ["LMC"]
 
@@ -21,7 +24,7 @@ class LMC(Codec):
 
     codec_id = "lmc"
 
-    def __init__(self, level: int | str = 0, dtype: Any = None):
+    def __init__(self, level: Level = 0, dtype: Any = None):
         self.level = _chunks.check_level(level)
         self.dtype = _chunks.check_dtype(dtype)
 

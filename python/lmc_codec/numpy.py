@@ -9,8 +9,12 @@ from ._sources import check_bytes
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
+
+    from numpy.typing import NDArray
+
+    from ._types import Backend, Level, OnError, Progress
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -29,10 +33,10 @@ def save_file(
     metadata: dict[str, str] | None = None,
     *,
     base: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = None,
     quantize: Any = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Saves arrays to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written."""
     write_file(
@@ -52,7 +56,7 @@ def save(
     metadata: dict[str, str] | None = None,
     *,
     base: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = None,
 ) -> bytes:
     """The same, to bytes."""
@@ -62,19 +66,30 @@ def save(
 def load_file(
     filename: Any,
     *,
-    backend: str = "mmap",
+    backend: Backend = "mmap",
     base: Any = None,
     threads: int | None = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
     storage_options: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """All arrays of an LMC file."""
+    on_error: OnError = "raise",
+) -> dict[str, NDArray[Any]]:
+    """All arrays of an LMC file.
+
+    on_error: "skip" leaves out what numpy cannot have, or what two arrays are called, and says so in a UserWarning.
+    """
     return read_file(
-        filename, "numpy", base=base, threads=threads, progress=progress, storage_options=storage_options
+        filename,
+        "numpy",
+        backend=backend,
+        base=base,
+        threads=threads,
+        progress=progress,
+        storage_options=storage_options,
+        on_error=on_error,
     )
 
 
-def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, Any]:
+def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, NDArray[Any]]:
     """The same, from bytes."""
     check_bytes(data, "load", "load_file() takes paths, URLs and files")
     return read_file(data, "numpy", base=base, threads=threads)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ._printable import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
 from ._sources import check_bytes
+
+if TYPE_CHECKING:
+    from ._types import Backend, Level, OnError, Progress
 
 __all__ = ["load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]
 
@@ -82,10 +85,10 @@ def save_file(
     metadata: dict[str, str] | None = None,
     *,
     base: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = None,
     quantize: Any = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Saves tensors to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written.
 
@@ -109,7 +112,7 @@ def save(
     metadata: dict[str, str] | None = None,
     *,
     base: Any = None,
-    level: int | str = 0,
+    level: Level = 0,
     threads: int | None = None,
 ) -> bytes:
     """The same, to bytes."""
@@ -121,15 +124,27 @@ def load_file(
     filename: Any,
     device: str | int | torch.device = "cpu",
     *,
-    backend: str = "mmap",
+    backend: Backend = "mmap",
     base: Any = None,
     threads: int | None = None,
-    progress: Callable[[int], Any] | None = None,
+    progress: Progress | None = None,
     storage_options: dict[str, Any] | None = None,
+    on_error: OnError = "raise",
 ) -> dict[str, torch.Tensor]:
-    """All tensors of an LMC file, on that device; they go there by way of pinned memory."""
+    """All tensors of an LMC file, on that device; they go there by way of pinned memory.
+
+    on_error: "skip" leaves out what PyTorch cannot have, or what two tensors are called, and says so in a UserWarning.
+    """
     return read_file(
-        filename, "torch", device, base=base, threads=threads, progress=progress, storage_options=storage_options
+        filename,
+        "torch",
+        device,
+        backend=backend,
+        base=base,
+        threads=threads,
+        progress=progress,
+        storage_options=storage_options,
+        on_error=on_error,
     )
 
 
@@ -181,7 +196,12 @@ def save_model(
             del state[name]
     if force_contiguous:
         state = {name: t.contiguous() for name, t in state.items()}
-    save_file(dict(state), filename, metadata if metadata or n_given else None, **options)
+    try:
+        save_file(dict(state), filename, metadata if metadata or n_given else None, **options)
+    except ValueError as error:
+        if force_contiguous or all(t.is_contiguous() for t in state.values()):
+            raise
+        raise ValueError(f"{error} Or use save_model(..., force_contiguous=True), which saves contiguous copies.") from None
 
 
 def load_model(
@@ -190,11 +210,11 @@ def load_model(
     strict: bool = True,
     device: str | int | torch.device = "cpu",
     *,
-    backend: str = "mmap",
+    backend: Backend = "mmap",
     **options: Any,
 ) -> tuple[set[str], list[str]]:
     """Loads what save_model saved into a model. Returns the names that were missing, and those that were not expected."""
-    state = load_file(filename, device, **options)
+    state = load_file(filename, device, backend=backend, **options)
     own = model.state_dict()
     duplicates = _find_duplicates(own, state.keys())
     missing_names, unexpected = model.load_state_dict(state, strict=False)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
+    from ._types import Level
+
 __all__ = ["LMCCodec"]
 
 
@@ -32,7 +34,7 @@ class LMCCodec(BytesBytesCodec):
     level: int = 0
     dtype: str | None = None
 
-    def __init__(self, *, level: int | str = 0, dtype: Any = None):
+    def __init__(self, *, level: Level = 0, dtype: Any = None):
         object.__setattr__(self, "level", _chunks.check_level(level))
         object.__setattr__(self, "dtype", _chunks.check_dtype(dtype))
 

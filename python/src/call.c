@@ -27,22 +27,32 @@ long process_id(void) { return (long)getpid(); }
 
 module_state *state_of(PyTypeObject *type) { return (module_state *)PyType_GetModuleState(type); }
 
-static PyObject *raise_text(module_state *state, enum lmc_status status, const char *text,
-                            PyObject *where, PyObject *what)
+PyObject *raise_explained(module_state *state, enum lmc_status status, PyObject *text,
+                          PyObject *where, PyObject *what)
 {
     PyObject *error;
-    if (status == LMC_ERR_MEMORY) return PyErr_NoMemory();
     if (!state->make_error) {
-        PyErr_SetString(PyExc_RuntimeError, text);
+        PyErr_SetObject(PyExc_RuntimeError, text);
         return NULL;
     }
-    error = PyObject_CallFunction(state->make_error, "issOO", (int)status, lmc_status_name(status),
+    error = PyObject_CallFunction(state->make_error, "isOOO", (int)status, lmc_status_name(status),
                                   text, where ? where : Py_None, what ? what : Py_None);
     if (error) {
         if (PyExceptionInstance_Check(error)) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        else PyErr_SetString(PyExc_RuntimeError, text);
+        else PyErr_SetObject(PyExc_RuntimeError, text);
         Py_DECREF(error);
     }
+    return NULL;
+}
+
+static PyObject *raise_text(module_state *state, enum lmc_status status, const char *text,
+                            PyObject *where, PyObject *what)
+{
+    PyObject *said;
+    if (status == LMC_ERR_MEMORY) return PyErr_NoMemory();
+    said = PyUnicode_FromString(text);
+    if (said) (void)raise_explained(state, status, said, where, what);
+    Py_XDECREF(said);
     return NULL;
 }
 

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *     module.c   the module, small functions, tensors without a header
+ *     policy.c   Policy: rules of quantisation
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
  *     base.c     Base: arrays in memory that a delta is coded against; what else is a base
  *     source.c   where files are read from: descriptors, memory, Python
@@ -23,7 +24,8 @@
 
 typedef struct module_state {
     PyObject *make_error; /* of Python: (status, name, text, where, what) -> an exception */
-    PyTypeObject *memory_type, *base_type, *reader_type, *writer_type, *quantizer_type;
+    PyTypeObject *memory_type, *base_type, *reader_type, *writer_type, *quantizer_type,
+        *policy_type;
 } module_state;
 
 module_state *state_of(PyTypeObject *type);
@@ -32,6 +34,10 @@ module_state *state_of(PyTypeObject *type);
  * may be NULL or None. Returns NULL. */
 PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where,
                        PyObject *what);
+
+/* The same, with another text, a str. */
+PyObject *raise_explained(module_state *state, enum lmc_status status, PyObject *text,
+                          PyObject *where, PyObject *what);
 
 /* -- what files call things: of any bytes, which terminals might obey -- */
 
@@ -185,6 +191,6 @@ PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_layout(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
 
-extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec;
+extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;
 
 #endif

@@ -103,8 +103,9 @@ static int module_exec(PyObject *module)
     state->reader_type = add_type(module, &reader_spec);
     state->writer_type = add_type(module, &writer_spec);
     state->quantizer_type = add_type(module, &quantizer_spec);
+    state->policy_type = add_type(module, &policy_spec);
     return state->memory_type && state->base_type && state->reader_type && state->writer_type &&
-                   state->quantizer_type
+                   state->quantizer_type && state->policy_type
                ? 0
                : -1;
 }
@@ -119,6 +120,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->reader_type);
     Py_VISIT(state->writer_type);
     Py_VISIT(state->quantizer_type);
+    Py_VISIT(state->policy_type);
     return 0;
 }
 
@@ -132,6 +134,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->reader_type);
     Py_CLEAR(state->writer_type);
     Py_CLEAR(state->quantizer_type);
+    Py_CLEAR(state->policy_type);
     return 0;
 }
 

@@ -572,6 +572,39 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
     return status;
 }
 
+/* With the identity of the base, and what it was called when the delta was made, if that is said.
+ */
+static PyObject *raise_missing_base(reader_object *r, PyObject *what)
+{
+    static const char digits[] = "0123456789abcdef";
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    PyObject *metadata, *hint, *text = NULL, *shown = NULL;
+    char identity[17] = "";
+    lmc_snapshot_info info;
+    PyErr_Clear();
+    if (lmc_reader_get_info(r->reader, &info) == LMC_OK)
+        for (unsigned i = 0; i < 8; i++) {
+            identity[2 * i] = digits[info.base_identity[i] >> 4];
+            identity[2 * i + 1] = digits[info.base_identity[i] & 15];
+        }
+    metadata = PyObject_CallMethod((PyObject *)r, "metadata", NULL);
+    hint = metadata ? PyDict_GetItemString(metadata, "lmc.base") : NULL;
+    if (hint) shown = make_printable(PyBytes_AsString(hint));
+    if (shown)
+        text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s... (once called "
+                                    "%S), is needed: give base=",
+                                    identity, shown);
+    else if (metadata && !hint)
+        text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s..., is needed: "
+                                    "give base=",
+                                    identity);
+    if (text) (void)raise_explained(state, LMC_ERR_BASE_MISSING, text, r->where, what);
+    Py_XDECREF(metadata);
+    Py_XDECREF(shown);
+    Py_XDECREF(text);
+    return NULL;
+}
+
 static PyObject *read_locked(reader_object *r, Py_ssize_t number, const box *b, void *dst,
                              PyObject *what)
 {
@@ -589,6 +622,8 @@ static PyObject *read_locked(reader_object *r, Py_ssize_t number, const box *b, 
     status = number < 0 ? LMC_ERR_ARGUMENT : read_box(r->reader, (size_t)number, b, (uint8_t *)dst);
     result = call_end(&c, state, status, r->where, what);
     unlock_chain(state, (PyObject *)r);
+    if (status == LMC_ERR_BASE_MISSING && !c.type && !c.base && reader_of((PyObject *)r))
+        return raise_missing_base(r, what);
     return result;
 }
 

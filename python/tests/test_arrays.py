@@ -212,6 +212,11 @@ def test_numcodecs(dtype):
     assert codec.decode(made, out) is out and same(out, a)
     with pytest.raises(ValueError, match="out has"):
         codec.decode(made, np.empty(3, a.dtype))
+    for out in (None, np.empty_like(a)):  # a chunk of no bytes was cut
+        with pytest.raises(lmc_codec.TruncatedError, match="the chunk is empty"):
+            codec.decode(b"", out)
+    empty = np.empty((0, 3), a.dtype)
+    assert codec.decode(codec.encode(empty), empty) is empty
 
 
 def test_numcodecs_dtype(weights):
@@ -219,7 +224,7 @@ def test_numcodecs_dtype(weights):
     codec = numcodecs.get_codec(LMC(dtype="BF16").get_config())
     assert len(codec.encode(a)) < 0.67 * a.nbytes and len(LMC().encode(weights)) < 0.67 * weights.nbytes
     assert len(codec.encode(a.tobytes())) == len(codec.encode(a)) == len(LMC().encode(a.view(ml_dtypes.bfloat16)))
-    assert codec.decode(codec.encode(b"abc")) == b"abc" and codec.decode(codec.encode(b"")) == b""
+    assert codec.decode(codec.encode(b"abc")) == b"abc" and codec.decode(codec.encode(b""), bytearray()) == b""
     times = np.arange(1000).astype("datetime64[s]")
     assert bytes(codec.decode(LMC().encode(times))) == times.tobytes()
     with pytest.raises(lmc_codec.LMCError):

@@ -284,13 +284,14 @@ def test_threads_do_not_wait_for_each_other(weights):
 def test_progress(weights):
     big = np.tile(weights, (20, 1))
     seen = []
-    lmc.compress(big, progress=seen.append)
-    assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == big.nbytes
+    lmc.compress(big, progress=lambda *x: seen.append(x))
+    assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == (big.nbytes, big.nbytes)
+    assert {total for _, total in seen} == {big.nbytes}
 
     class Stop(Exception):
         pass
 
-    def stop(done):
+    def stop(done, total):
         raise Stop(done)
 
     with pytest.raises(Stop):
@@ -363,8 +364,62 @@ def test_without_numpy():
         assert lmc.decompress(data, framework="bytes") == a.tobytes()
         out = array.array("f", bytes(400))
         assert lmc.decompress(data, out=out) == a
+        sys.modules["torch"] = None
         try: lmc.decompress(data)
         except ImportError as error: assert "framework='bytes'" in str(error)
         else: raise SystemExit("no error")
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_bf16_without_ml_dtypes():
+    """PyTorch has it; where that is missing, too, the message names what there is. A missing base is said first."""
+    program = """
+        import sys, torch
+        sys.modules["ml_dtypes"] = None
+        import lmc_codec as lmc
+        t = torch.arange(100).to(torch.bfloat16)
+        data, delta = lmc.compress(t), lmc.compress(t + 1, t)
+        for dtype, kind in ((torch.bfloat16, torch.Tensor), (torch.float8_e4m3fn, torch.Tensor), (torch.float32, "ndarray")):
+            found = lmc.decompress(lmc.compress(t.to(dtype)))
+            assert type(found) is kind or type(found).__name__ == kind, found
+            assert torch.equal(torch.as_tensor(found), t.to(dtype))
+            with lmc.open(lmc.torch.save({"w": t.to(dtype)})) as r:
+                assert type(r["w"]) is type(found) is type(r.get_slice("w")[3:5])
+        assert torch.equal(lmc.decompress(delta, t), t + 1)
+        def fails(kind, *texts, f=None):
+            try: f()
+            except kind as error: assert all(x in str(error) for x in texts), error
+            else: raise SystemExit("no error")
+        fails(ImportError, "ml_dtypes", "framework='torch'", f=lambda: lmc.decompress(data, framework="numpy"))
+        fails(lmc.MissingBaseError, "give base=", f=lambda: lmc.decompress(delta, framework="numpy"))
+        fails(lmc.MissingBaseError, "give base=", f=lambda: lmc.decompress(delta))
+        sys.modules["torch"] = None
+        fails(ImportError, "pip install ml_dtypes", "framework='torch'", "framework='bytes'", f=lambda: lmc.decompress(data))
+        fails(lmc.MissingBaseError, "give base=", f=lambda: lmc.decompress(delta))
+        fails(lmc.MissingBaseError, "give base=", f=lambda: lmc.open(delta).get(""))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_missing_base_is_named(tmp_path, weights):
+    import lmc_codec.numpy as files
+
+    files.save_file({"w": weights}, tmp_path / "a.lmc")
+    new = weights.copy()
+    new.view(np.uint16)[::9] ^= 1
+    files.save_file({"w": new}, tmp_path / "b.lmc", base=tmp_path / "a.lmc")
+    with lmc.open(tmp_path / "a.lmc") as r:
+        identity = r.identity.hex()[:16]
+    with pytest.raises(lmc.MissingBaseError) as caught:
+        files.load_file(tmp_path / "b.lmc")
+    assert str(caught.value) == (
+        f"{tmp_path}/b.lmc: tensor 'w': this is a delta: its base, the snapshot {identity}..., is needed: give base="
+    )
+    assert caught.value.status == 30
+    command = os.path.join(os.path.dirname(lmc.__file__), "bin", "lmc")
+    subprocess.run([command, "-d", "a.lmc", "-o", "a\x1b.st"], cwd=tmp_path, check=True)
+    subprocess.run([command, "-d", "b.lmc", "--base", "a.lmc", "-o", "b.st"], cwd=tmp_path, check=True)
+    subprocess.run([command, "--base", "a\x1b.st", "b.st"], cwd=tmp_path, check=True)
+    with pytest.raises(lmc.MissingBaseError, match=r"b.st.lmc: tensor 'w': .* \(once called a\\x1B.st\), is needed: give base="):
+        files.load_file(tmp_path / "b.st.lmc")

@@ -3,6 +3,7 @@
 import functools
 import http.client
 import http.server
+import random
 import threading
 
 import fsspec
@@ -10,6 +11,8 @@ import lmc_codec as lmc
 import numpy as np
 import pytest
 from conftest import same
+from lmc_codec import _sources
+from lmc_codec.numpy import load_file
 
 
 class Ranges(http.server.BaseHTTPRequestHandler):
@@ -19,6 +22,7 @@ class Ranges(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.server.requests.append(self.headers.get("Range"))
+        self.server.connections.add(self.client_address)
         self.server.tokens.append(self.headers.get("Authorization"))
         if self.path == "/moved.lmc":
             self.send_response(302)
@@ -60,6 +64,7 @@ def arrays():
 @pytest.fixture
 def server(arrays):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ranges)
+    server.connections = set()
     server.requests, server.tokens, server.is_plain, server.tag = [], [], False, '"1"'
     data = lmc.numpy.save(arrays)
     small = lmc.numpy.save({"a": np.arange(3)})
@@ -90,9 +95,76 @@ def test_http(server, arrays):
         server.requests.clear()
         for name in r:
             assert same(r[name], arrays[name])
-        assert len(server.requests) <= len(arrays)
+        assert len(server.requests) <= len(arrays) / 2  # who goes on gets ever more at once
         with pytest.raises(lmc.NotFoundError, match="model.lmc"):
             r["nothing"]
+
+
+def test_whole_files(server, arrays, monkeypatch):
+    """All of a file by one request, and one for its end, by one connection; of more than 8 MB by several at once."""
+    assert all(same(a, arrays[name]) for name, a in load_file(server.url + "/model.lmc").items())
+    assert len(server.requests) == 5
+    server.requests.clear()
+    server.connections.clear()
+    monkeypatch.setattr(_sources, "PART", 16 << 20)
+    assert all(same(a, arrays[name]) for name, a in load_file(server.url + "/model.lmc").items())
+    size = len(server.files["/model.lmc"])
+    assert server.requests[0] == "bytes=-65536" and server.requests[1].endswith(f"-{size - 65537}")
+    assert len(server.requests) == 2 and len(server.connections) == 1
+    server.requests.clear()
+    new = {name: a + 1 for name, a in arrays.items()}
+    server.files["/delta.lmc"] = lmc.numpy.save(new, base=arrays)
+    found = load_file(server.url + "/delta.lmc", base=server.url + "/model.lmc")
+    assert all(same(a, new[name]) for name, a in found.items())
+    assert len(server.requests) < 2 * len(arrays)  # and of a base by ever longer ones
+
+
+def test_fsspec_whole_files(arrays, monkeypatch):
+    with fsspec.open("memory://dir/whole.lmc", "wb") as file:
+        file.write(lmc.numpy.save(arrays))
+    asked = []
+    monkeypatch.setattr(_sources._Fsspec, "fetch", lambda self, offset, view, f=_sources._Fsspec.fetch: (asked.append(len(view)), f(self, offset, view)))
+    assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
+    assert len(asked) < 5 and sum(asked) < 1.1 * sum(a.nbytes for a in arrays.values())
+    asked.clear()
+    monkeypatch.setattr(_sources, "PIECE", 1 << 20)
+    assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
+    assert max(asked) <= 2 << 20  # a piece, or what is asked for at once
+
+
+def test_pieces(monkeypatch):
+    """Whatever is asked for in whatever order: the bytes are right, and of what comes in a row nothing is read twice."""
+    data = random.Random(1).randbytes(3_000_000)
+    monkeypatch.setattr(_sources, "PIECE", 300_000)
+    monkeypatch.setattr(_sources, "PART", 50_000)
+    asked = []
+
+    class Far(_sources.Ranges):
+        can_fetch_at_once = True
+
+        def fetch(self, offset, view):
+            asked.append((offset, len(view)))
+            view[:] = data[offset : offset + len(view)]
+
+    for seed in range(12):
+        rng, far = random.Random(seed), Far(len(data))
+        if seed % 2:
+            far.tail, far.tail_at = memoryview(data)[-65536:], len(data) - 65536
+        if seed % 3 == 0:
+            far.expect(rng.randrange(len(data)), len(data))
+        asked.clear()
+        at = 0
+        for _ in range(100):
+            size = min(rng.choice((1, 100, 20_000, 200_000, 600_000)), len(data) - at)
+            assert far(at, size) == data[at : at + size]
+            at = (at + size) % len(data) if seed % 5 else rng.randrange(len(data))
+        assert not any(offset + n > far.tail_at for offset, n in asked)
+    far, at = Far(len(data)), 0
+    asked.clear()
+    while at < len(data):
+        assert far(at, 10_000) == data[at : at + 10_000]
+        at += 10_000
+    assert sum(n for _, n in asked) == len(data)
 
 
 def test_small_files_take_one_request(server):

@@ -524,7 +524,7 @@ def test_callbacks_that_use_their_own_object(path, weights):
     with pytest.raises(RuntimeError, match="callback"):
         file.reader.get("embed.weight")
 
-    def again(done):
+    def again(done, total):
         writer.add("again", weights)
 
     writer = lmc.Writer(io.BytesIO(), progress=again)

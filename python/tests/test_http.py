@@ -13,11 +13,15 @@ import lmc_codec as lmc
 import numpy as np
 import pytest
 from conftest import same
-from lmc_codec import _http
+from lmc_codec import _http, _sources
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """What the server's `answer` leaves to it: a file by ranges."""
+
+    def setup(self):
+        super().setup()
+        self.server.n_connections += 1
 
     def do_GET(self):
         server = self.server
@@ -56,7 +60,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, data):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.requests, self.answer, self.data = [], None, data
+        self.requests, self.answer, self.data, self.n_connections = [], None, data, 0
         self.origin = f"http://127.0.0.1:{self.server_port}"
         self.url = self.origin + "/a.lmc"
         self.thread = threading.Thread(target=functools.partial(self.serve_forever, 0.01))
@@ -84,6 +88,14 @@ def servers(array, monkeypatch):
     yield both
     for server in both:
         server.end()
+
+
+@pytest.fixture
+def keeping(servers, monkeypatch):
+    """A server that keeps connections, as those of today do."""
+    monkeypatch.setattr(Handler, "protocol_version", "HTTP/1.1")
+    monkeypatch.setattr(Handler, "disable_nagle_algorithm", True)
+    return servers[0]
 
 
 @pytest.fixture
@@ -278,9 +290,8 @@ def test_after_a_fork(server, array):
     """A child has a connection of its own: what the parent's brings is the parent's."""
     with lmc.open(server.url) as r:
         part = r.get_slice("w")
-        r._source.expect(0, len(server.data))
-        r._object.read(r.info("w").file_number, r.info("w").offset, bytearray(1000), None)  # and its connection stays open
-        assert r._source.argument.response is not None
+        assert same(r.get_slice("v")[:1000], array[:1000].view(np.int8))
+        assert r._source.argument.idle
         child = os.fork()
         if child == 0:
             try:
@@ -388,3 +399,204 @@ def test_close_of_a_base(server, array):
         assert source.tail
         source.close()
         assert not source.tail and same(r["w"], new)
+
+
+LIMIT = 64 << 20  # of what a server sends that does not stop by itself; its buffers and the reader's take some MB
+
+
+def send_without_end(h, head, wrap=lambda data: data):
+    h.wfile.write(head.encode() + b"\r\n\r\n")
+    data, sent = wrap(bytes(1 << 20)), 0
+    while sent < LIMIT:
+        try:
+            h.wfile.write(data)
+        except OSError:  # the reader has gone
+            break
+        sent += len(data)
+    h.server.sent = sent
+    h.close_connection = True
+    return True
+
+
+def bytes_range(h):
+    size = len(h.server.data)
+    first, _, last = h.headers["Range"].removeprefix("bytes=").partition("-")
+    start, end = (int(first), int(last)) if first else (size - int(last), size - 1)
+    return f"Content-Range: bytes {start}-{end}/{size}", start, end + 1
+
+
+def to_chunk(data):
+    return b"%X\r\n%s\r\n" % (len(data), data)
+
+
+ENDLESS = {
+    "endless206": lambda h: send_without_end(h, f"HTTP/1.0 206 P\r\n{bytes_range(h)[0]}"),
+    "len206big": lambda h: send_without_end(h, f"HTTP/1.1 206 P\r\nContent-Length: 3000000000\r\n{bytes_range(h)[0]}"),
+    "endless206chunk": lambda h: send_without_end(
+        h, f"HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\n{bytes_range(h)[0]}", to_chunk
+    ),
+    "endless200": lambda h: send_without_end(h, "HTTP/1.0 200 OK"),
+    "endless302": lambda h: send_without_end(h, "HTTP/1.1 302 F\r\nLocation: /b.lmc"),
+    "endless503": lambda h: send_without_end(h, "HTTP/1.1 503 F\r\nContent-Length: 3000000000"),
+}
+
+
+@pytest.mark.parametrize("when", ["opened", "read"])
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_bodies_without_end(server, array, kind, when):
+    """Whatever the status and the length that is said, no more is taken than was asked for, and what is behind it is an error."""
+    server.sent = None
+    server.answer = lambda h, i: i >= (when == "read") and ENDLESS[kind](h)
+    said = {"endless200": "ranges", "endless302": "HTTP 302", "endless503": "HTTP 503"}.get(kind, "sends more than it was asked for")
+    with pytest.raises(lmc.ReadError, match=f"a.lmc: .*{said}"):
+        read(server)
+    for _ in range(500):
+        if server.sent is not None:
+            break
+        time.sleep(0.01)
+    assert server.sent < LIMIT
+
+
+@pytest.mark.parametrize("how", ["206", "chunked", "200", "range"])
+@pytest.mark.parametrize("is_more", [False, True])
+def test_bodies_of_other_lengths(server, array, how, is_more):
+    """Shorter than they say: asked for again. Longer: refused. In chunks, as they may be: taken."""
+    small = lmc.numpy.save({"w": array[:1000]})
+    if how == "200":
+        server.data = small
+
+    def answer(h, i):
+        where, start, end = bytes_range(h) if how != "200" else ("X: y", 0, len(small))
+        body = server.data[start:end] + b"abcdefgh" * is_more if is_more or i else server.data[start : end - 1]
+        if how == "range" and is_more:
+            where = f"Content-Range: bytes {start}-{min(end + 7, len(server.data) - 1)}/{len(server.data)}"
+            body = server.data[start : end + 8]
+        head = f"HTTP/1.1 {200 if how == '200' else 206} P\r\n{where}\r\n"
+        head += "Transfer-Encoding: chunked" if how == "chunked" else f"Content-Length: {len(body) if i or is_more else end - start}"
+        h.wfile.write(head.encode() + b"\r\n\r\n" + (to_chunk(body) + to_chunk(b"") if how == "chunked" else body))
+        h.close_connection = True
+        return True
+
+    server.answer = answer
+    if is_more and how != "200":  # a file of a few bytes more is another file
+        with pytest.raises(lmc.ReadError, match="a.lmc: the server sends more than it was asked for"):
+            read(server)
+    elif is_more:
+        with pytest.raises(lmc.LMCError):
+            read(server)
+    else:
+        assert same(read(server), array[:1000] if how == "200" else array)
+
+
+def test_connections_are_kept(keeping, array):
+    with lmc.open(keeping.url) as r:
+        for i in range(20):
+            first = i * 1_300_000 % 2_900_000  # no two behind each other
+            assert same(r.get_slice("w")[first : first + 1000], array[first : first + 1000])
+        assert len(keeping.requests) == 21 and keeping.n_connections == 1
+        (kept,) = r._source.argument.idle
+        kept.connection.sock.shutdown(socket.SHUT_RDWR)  # as a server does, after some seconds without a request
+        waited = time.monotonic()
+        assert same(r.get_slice("w")[:1000], array[:1000])
+        assert time.monotonic() - waited < 5 and keeping.n_connections == 2
+        keeping.answer = lambda h, i: h.say(503, [("Content-Length", 5)], b"later") if i == 22 else None
+        assert same(r.get_slice("w")[2_900_000:], array[2_900_000:])  # what came with the refusal is nothing of it
+    assert not r._source.argument.idle
+
+
+def test_not_read_to_its_end(keeping, array):
+    """What is left of an answer is not taken for the next one."""
+    keeping.answer = lambda h, i: i == 0 and h.say(200, [("Content-Length", len(keeping.data))], keeping.data)
+    with lmc.open(keeping.url) as r:
+        assert same(r["w"], array) and same(r["v"], array[:400_000].view(np.int8))
+
+
+@pytest.mark.parametrize("place", ["http://[", "http://", "http://x:y/", "//[/"])
+def test_sent_on_to_no_url(server, place):
+    server.answer = lambda h, i: h.say(302, [("Location", place), ("Content-Length", 0)])
+    with pytest.raises(lmc.ReadError, match="a.lmc: "):
+        read(server)
+
+
+def test_sent_on_for_ever(keeping):
+    keeping.answer = lambda h, i: h.say(302, [("Location", f"/{i}"), ("Content-Length", 0)])
+    with pytest.raises(lmc.ReadError, match="a.lmc: HTTP 302"):
+        read(keeping)
+    assert len(keeping.requests) < 20 and keeping.n_connections == 1
+
+
+def test_by_way_of_a_proxy(servers, array, monkeypatch):
+    """As urllib finds it. Of https it gets to see the name of the server only."""
+    proxy = servers[1]
+    monkeypatch.setenv("http_proxy", f"http://me:word@127.0.0.1:{proxy.server_port}")
+    monkeypatch.setenv("https_proxy", f"http://me:word@127.0.0.1:{proxy.server_port}")
+    monkeypatch.setenv("no_proxy", "")
+    with lmc.open("http://elsewhere.invalid/a.lmc", storage_options={"X-Token": "y"}) as r:
+        assert same(r["w"], array)
+    assert {x[1] for x in proxy.requests} == {"http://elsewhere.invalid/a.lmc"}
+    assert all(x[3]["Proxy-Authorization"].startswith("Basic ") and x[3]["X-Token"] == "y" for x in proxy.requests)
+    seen = []
+
+    def refuse(h):
+        seen.append((h.path, dict(h.headers)))
+        h.say(407, [("Content-Length", 0)])
+
+    monkeypatch.setattr(Handler, "do_CONNECT", refuse, raising=False)
+    with pytest.raises(lmc.ReadError, match="elsewhere.invalid/a.lmc: .*407"):
+        lmc.open("https://elsewhere.invalid/a.lmc", storage_options={"X-Token": "y"})
+    assert seen[0][0] == "elsewhere.invalid:443" and "Proxy-Authorization" in seen[0][1] and "X-Token" not in seen[0][1]
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    monkeypatch.setattr(_sources, "PART", 200_000)
+    monkeypatch.setattr(_sources, "PIECE", 1_600_000)
+
+
+def test_parts_at_the_same_time(keeping, array, parts):
+    together = threading.Barrier(4, timeout=10)
+    keeping.answer = lambda h, i: 1 <= i <= 4 and together.wait() and None
+    assert same(lmc.numpy.load_file(keeping.url)["w"], array)
+    assert 4 <= keeping.n_connections <= _sources.AT_ONCE and not together.broken
+    ranges = sorted(tuple(map(int, x[2].split("-"))) for x in keeping.requests[1:])
+    assert all(a[1] + 1 == b[0] for a, b in zip(ranges, ranges[1:]))  # nothing is asked for twice
+    assert ranges[-1][1] == len(keeping.data) - 65536 - 1
+
+
+def test_parts_that_fail(keeping, array, parts):
+    """Each is tried again by itself; the error of one is that of the call, and the next call begins anew."""
+    keeping.answer = lambda h, i: i in (2, 5) and h.say(503, [("Content-Length", 0)])
+    assert same(lmc.numpy.load_file(keeping.url)["w"], array)
+    with lmc.open(keeping.url) as r:
+        n = len(keeping.requests)
+        keeping.answer = lambda h, i: i == n + 3 and h.say(403, [("Content-Length", 0)])
+        with pytest.raises(PermissionError, match="403"):
+            r["w"]
+        keeping.answer = None
+        assert same(r["w"], array)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
+def test_parts_interrupted(keeping, array, parts):
+    class Enough(BaseException):
+        pass
+
+    def stop(*unused):
+        raise Enough
+
+    over = threading.Event()
+    keeping.answer = lambda h, i: i > 1 and over.wait(10) and None
+    old = signal.signal(signal.SIGALRM, stop)
+    try:
+        with lmc.open(keeping.url) as r:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            start = time.monotonic()
+            with pytest.raises(Enough):
+                r["w"]
+            assert time.monotonic() - start < 5  # the other parts are not waited for
+            over.set()
+            assert same(r["w"], array)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+        over.set()

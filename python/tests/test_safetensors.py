@@ -215,11 +215,83 @@ def test_delta(tmp_path, tensors):
 
 def test_progress(tmp_path, tensors):
     seen = []
-    lmc_codec.torch.save_file(tensors, tmp_path / "x", progress=seen.append)
-    assert seen and seen == sorted(seen)
+
+    def show(done, total):  # as for a bar of tqdm: bar.total = total; bar.update(done - bar.n)
+        seen.append((done, total))
+
+    lmc_codec.torch.save_file(tensors, tmp_path / "x", progress=show)
+    with lmc_codec.open(tmp_path / "x") as r:
+        size = r.files[0].size
+    assert seen == sorted(seen) and {total for _, total in seen} == {size} and seen[-1][0] == size
     seen.clear()
-    lmc_codec.torch.load_file(tmp_path / "x", progress=seen.append)
-    assert len(seen) == len(tensors) and seen[-1] == sum(t.numel() * t.element_size() for t in tensors.values())
+    lmc_codec.torch.load_file(tmp_path / "x", progress=show)
+    size = sum(t.nbytes for t in tensors.values())
+    assert len(seen) == len(tensors) and seen == sorted(seen) and seen[-1] == (size, size)
+    seen.clear()
+    size -= tensors.pop("f4").nbytes  # which safetensors saves, and does not load
+    safetensors.torch.save_file(tensors, tmp_path / "y")
+    for source in (tmp_path / "y", (tmp_path / "y").read_bytes()):
+        lmc_codec.torch.load_file(source, progress=show)
+        assert seen == sorted(seen) and seen[-1] == (size, size) and {total for _, total in seen} == {size}
+        seen.clear()
+
+
+def test_backend(tmp_path, tensors):
+    del tensors["f4"]
+    lmc_codec.torch.save_file(tensors, tmp_path / "x")
+    safetensors.torch.save_file(tensors, tmp_path / "y")
+    for path in (tmp_path / "x", tmp_path / "y"):
+        for backend in ("mmap", "pread"):
+            assert lmc_codec.torch.load_file(path, backend=backend).keys() == tensors.keys()
+            with lmc_codec.safe_open(path, "pt", backend=backend) as f:
+                assert set(f.keys()) == tensors.keys()
+        for read in (lmc_codec.torch.load_file, lmc_codec.numpy.load_file, lambda path, **more: lmc_codec.safe_open(path, "pt", **more)):
+            with pytest.raises(lmc_codec.LMCError, match='backend "nope" is invalid'):
+                read(path, backend="nope")
+    with pytest.raises(lmc_codec.LMCError, match='backend "nope"'):
+        lmc_codec.torch.load_model(torch.nn.Linear(2, 2), tmp_path / "x", backend="nope")
+
+
+def test_a_name_of_safetensors_is_warned_of(tmp_path, tensors, recwarn):
+    path = tmp_path / "model.safetensors"
+    for save in (lmc_codec.torch.save_file, lambda x, path: lmc_codec.numpy.save_file({"a": np.zeros(3)}, path), write_with_writer):
+        recwarn.clear()
+        save(tensors, path)
+        assert [str(x.message) for x in recwarn] == [f"{path} becomes an LMC file, which nothing that reads safetensors knows: give it a name that ends in .lmc"]
+        assert recwarn[0].category is UserWarning and recwarn[0].filename == __file__
+    recwarn.clear()
+    for name in ("a.safetensors.lmc", "a.lmc", "a"):
+        lmc_codec.torch.save_file(tensors, tmp_path / name)
+    assert not recwarn
+
+
+def write_with_writer(tensors, path):
+    with lmc_codec.Writer(path) as w:
+        w.add_arrays(tensors)
+
+
+def test_save_model_names_force_contiguous(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    model.weight = torch.nn.Parameter(torch.zeros(3, 2).t())
+    with pytest.raises(ValueError, match=r"non contiguous tensor: `weight`.* use save_model\(\.\.\., force_contiguous=True\)"):
+        lmc_codec.torch.save_model(model, tmp_path / "x", force_contiguous=False)
+    lmc_codec.torch.save_model(model, tmp_path / "x")
+    assert torch.equal(lmc_codec.torch.load_file(tmp_path / "x")["weight"], model.weight)
+
+
+def test_indices_that_are_not_there(tmp_path):
+    """IndexError, as of numpy, and what code for safetensors catches."""
+    lmc_codec.numpy.save_file({"a": np.zeros((3, 4)), "e": np.zeros((0, 3))}, tmp_path / "x")
+    with lmc_codec.safe_open(tmp_path / "x", "np") as f:
+        a = f.get_slice("a")
+        for index in (3, -4, (0, 4), (0, 0, 0), (..., ...), [3], (None, 7)):
+            for kind in (IndexError, safetensors.SafetensorError, lmc_codec.LMCError):
+                with pytest.raises(kind):
+                    a[index]
+        for kind in (ValueError, safetensors.SafetensorError):
+            with pytest.raises(kind, match="step"):
+                a[::-1]
+        assert a[2, 3] == 0 and f.get_slice("e")[:].shape == (0, 3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -242,8 +314,10 @@ def test_files_that_are_still_safetensors(tmp_path, tensors):
     arrays = {"x": np.arange(6.0).reshape(2, 3)}
     safetensors.numpy.save_file(arrays, path)
     seen = []
-    assert same(lmc_codec.numpy.load_file(path, progress=seen.append)["x"], arrays["x"]) and seen == [48]
-    lmc_codec.torch.save_file(tensors, path)  # an LMC file, whatever it is called
+    back = lmc_codec.numpy.load_file(path, progress=lambda *x: seen.append(x))
+    assert same(back["x"], arrays["x"]) and seen == [(48, 48)]
+    with pytest.warns(UserWarning, match="becomes an LMC file"):
+        lmc_codec.torch.save_file(tensors, path)  # an LMC file, whatever it is called
     assert isinstance(lmc_codec.safe_open(path, "pt"), lmc_codec.safe_open)
     with pytest.raises(lmc_codec.NotLMCError):
         lmc_codec.numpy.load(b"neither of them")

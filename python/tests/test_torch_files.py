@@ -11,6 +11,7 @@ import zlib
 from collections import OrderedDict
 from types import SimpleNamespace
 
+import fsspec
 import lmc_codec
 import numpy as np
 import pytest
@@ -125,10 +126,142 @@ def test_one_tensor_and_flags(tmp_path):
     run_command("c.pt", cwd=tmp_path)
     run_command("one.pt", cwd=tmp_path)
     with lmc_codec.open(tmp_path / "c.pt.lmc", framework="torch") as r:
-        assert torch.equal(r.get("plain"), c)
-        with pytest.raises(lmc_codec.UnsupportedError, match="conjugated"):
-            r.get("flag")
+        assert torch.equal(r.get("plain"), c) and torch.equal(r.get("flag"), c.conj())
     assert torch.equal(load_file(tmp_path / "one.pt.lmc")[""], torch.arange(12.0).view(3, 4).t())
+
+
+def save(tmp_path, x, name="x.pt"):
+    """As the command compresses it."""
+    torch.save(x, tmp_path / name)
+    run_command("-f", name, cwd=tmp_path)
+    return tmp_path / f"{name}.lmc"
+
+
+def make_odd():
+    g = torch.Generator().manual_seed(5)
+    c = {n: torch.randn(6, 5, dtype=n, generator=g) for n in (torch.complex64, torch.complex128)}
+    odd = {}
+    for n, t in c.items():
+        conjugated = t.conj()
+        odd.update({f"{n}": t, f"{n}.t": t.t(), f"{n}.conj": conjugated, f"{n}.conj.t": conjugated.t()})
+        odd[f"{n}.imag"] = t.clone().conj().imag
+        odd[f"{n}.both"] = torch._neg_view(conjugated)
+        odd[f"{n}.neg"] = torch._neg_view(t)
+        odd[f"{n}.many"] = conjugated[:, :1].expand(6, 7)
+    odd["neg"] = torch._neg_view(torch.tensor([0.0, float("nan"), float("inf"), 5e-324], dtype=torch.float64))
+    odd["bf16"] = torch._neg_view(torch.randn(9, generator=g).bfloat16())
+    odd["expanded"] = torch.randn(1, generator=g).expand(1000, 1000)
+    odd["huge"] = torch.randn(3, 1, generator=g).expand(3, 1 << 40)
+    odd["windows"] = torch.arange(9.0).unfold(0, 4, 1)
+    return odd
+
+
+def test_files_that_nobody_compressed(tmp_path, monkeypatch):
+    """What they are, and what reads them; from wherever they come."""
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": torch.ones(3)}, "a.pt")
+    torch.save({"a": torch.ones(3)}, "old.pt", _use_new_zipfile_serialization=False)
+    np.save("a.npy", np.ones(3))
+    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(100))
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
+    said = "is a zip archive, as torch.save.. writes it, no LMC file: torch.load.. reads it"
+    for name, what in (("a.pt", f"^a.pt {said}, and `lmc a.pt` makes a.pt.lmc of it"), ("old.pt", "old.pt is a pickle, .*: torch.load"),
+                       ("a.npy", "a.npy is a NumPy array, .*: numpy.load"), ("a.gguf", "GGUF"), ("tiny.gguf", "GGUF")):  # fmt: skip
+        for way in (load_file, lmc_codec.numpy.load_file, lmc_codec.open, lambda x: safe_open(x, "pt")):
+            with pytest.raises(lmc_codec.NotLMCError, match=what):
+                way(name)
+    with pytest.raises(lmc_codec.NotLMCError, match=f"^this {said}$"):
+        lmc_codec.open((tmp_path / "a.pt").read_bytes())
+    with fsspec.open("memory://a.pt", "wb") as file:
+        file.write((tmp_path / "a.pt").read_bytes())
+    with pytest.raises(lmc_codec.NotLMCError, match=f"^memory://a.pt {said}$"):
+        load_file("memory://a.pt")
+    (tmp_path / "x").write_bytes(b"something else " * 9)
+    with pytest.raises(lmc_codec.NotLMCError, match="x: no LMC file|x: .*LMC"):
+        load_file("x")
+
+
+def test_odd_tensors(tmp_path):
+    """Complex ones, flags, and elements that are repeated: what torch.load gives, for no more memory than there."""
+    odd = {name.replace(".", "_"): t for name, t in make_odd().items()}
+    huge = odd.pop("huge")
+    path = save(tmp_path, {**odd, "huge": huge})
+    found = load_file(path)
+    assert found["huge"].shape == huge.shape and torch.equal(found.pop("huge")[:, 12345], huge[:, 0])
+    assert found.keys() == odd.keys()
+    with lmc_codec.open(path) as r:
+        for name, t in odd.items():
+            a = found[name]
+            assert a.dtype == t.dtype and a.shape == t.shape and not a.is_conj() and not a.is_neg(), name
+            whole = t.resolve_conj().resolve_neg().contiguous()
+            bits = whole.view(-1).view(torch.uint8).numpy().tobytes()
+            assert a.contiguous().view(-1).view(torch.uint8).numpy().tobytes() == bits, name
+            if name != "expanded":
+                assert r.get(name, framework="bytes") == bits, name
+            if t.dtype != torch.bfloat16:
+                n = r.get(name, framework="numpy")
+                assert n.dtype == whole.numpy().dtype and n.tobytes() == bits, name
+                assert r.get_slice(name)[1:3].tobytes() == whole[1:3].numpy().tobytes(), name
+            out = torch.empty(t.numel() * t.element_size(), dtype=torch.uint8)
+            assert r.get(name, out=out).numpy().tobytes() == bits, name
+        with pytest.raises(lmc_codec.LimitError, match="'expanded' has 4000000 bytes, made of 4"):
+            r.get("expanded", framework="bytes")
+        assert found["expanded"].untyped_storage().nbytes() == 4 and found["windows"].untyped_storage().nbytes() == 36
+        with pytest.raises(ValueError):
+            r.get("windows", framework="numpy")[0, 0] = 7  # which would change others
+
+
+def test_views_of_more_than_memory_has(tmp_path, monkeypatch):
+    """Numbers of a pickle make no sense, or no array of a framework: refused before anything is allocated."""
+    import lmc_codec._torch_views as views
+
+    path = save(tmp_path, {"x": torch.ones(1).expand(4, 5)})
+    monkeypatch.setattr(views, "_make_view", lambda name, arguments: (views.View(name, "F32", (1 << 40, 1 << 40), (0, 0)), "0", 0))
+    with lmc_codec.open(path) as r:
+        for framework in ("torch", "numpy", "bytes"):
+            with pytest.raises(lmc_codec.LimitError, match="'x' has 4835703278458516698824704 bytes"):
+                r.get("x", framework=framework)
+
+
+def test_names_that_meet(tmp_path):
+    g = torch.Generator().manual_seed(6)
+    x, y, z = (torch.randn(3, 4, generator=g) for _ in range(3))
+    for second in (y, torch.randn(5, generator=g), x.t(), x + 1):
+        made = {"good": z, "n": {"a.b": x}, "n.a": {"b": second}}
+        path = save(tmp_path, made)
+        with lmc_codec.open(path) as r:
+            assert "n.a.b" in r.keys() and "n.a.b" in r
+            for ask in (lambda: r.get("n.a.b"), lambda: r.info("n.a.b"), lambda: r.info("n.a.b", file=""), lambda: load_file(path)):
+                with pytest.raises(lmc_codec.AmbiguousError, match="x.pt.lmc: several tensors are called 'n.a.b': restore the file"):
+                    ask()
+            assert torch.equal(r.get("good", framework="torch"), z)
+    made = {"good": z, "n": {"a.b": x}, "n.a": {"b": x}}  # the same one
+    assert torch.equal(load_file(save(tmp_path, made))["n.a.b"], x)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_what_cannot_be_given_is_left_out(tmp_path):
+    """Only if that is asked for; what is damaged, or lacks its base, is never left out."""
+    good = {f"w{i}": torch.randn(30, 40) for i in range(200)}
+    quantised = torch.quantize_per_tensor(torch.randn(4, 5), 0.1, 3, torch.qint8)
+    path = save(tmp_path, {**good, "q": quantised, "n": {"a.b": good["w0"]}, "n.a": {"b": good["w1"]}})
+    read = []
+    with pytest.raises((TypeError, lmc_codec.AmbiguousError), match="'(q.0|n.a.b)'.*; on_error='skip' leaves it out"):
+        load_file(path, progress=lambda *done: read.append(done))
+    assert not read  # it is known before anything is read
+    with pytest.warns(UserWarning, match=r"x.pt.lmc: left out: .*'q.0' is of BYTES.*") as caught:
+        found = load_file(path, on_error="skip")
+    assert "'n.a.b'" in str(caught[0].message) and caught[0].filename == __file__
+    assert found.keys() == good.keys() and all(torch.equal(found[k], t) for k, t in good.items())
+    with pytest.warns(UserWarning, match="left out"):
+        assert lmc_codec.numpy.load_file(path, on_error="skip").keys() == good.keys()
+    with pytest.raises(ValueError, match="on_error"):
+        load_file(path, on_error="ignore")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(lmc_codec.CorruptError), pytest.warns(UserWarning, match="left out"):
+        load_file(path, on_error="skip")
 
 
 def test_without_numpy_and_by_rows():
@@ -242,7 +375,7 @@ def test_distcp_that_is_not_understood(tmp_path, monkeypatch):
         assert torch.equal(r.get("square", framework="torch"), state["square"])
     import lmc_codec._dcp_views as views
 
-    monkeypatch.setattr(views, "parse_metadata", lambda data: {"__0_0.distcp": [views.Item("square", 64, 9000, (0, 0), (40, 40))]})
+    monkeypatch.setattr(views, "parse_metadata", lambda data, weight: {"__0_0.distcp": [views.Item("square", 64, 9000, (0, 0), (40, 40))]})
     with lmc_codec.open(tmp_path / "one.lmc") as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
         r.get("square")
 

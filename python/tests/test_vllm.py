@@ -121,13 +121,53 @@ def vllm(monkeypatch):
         importlib.import_module("vllm.model_executor.model_loader")
     except ImportError:
         make_stand_ins(monkeypatch)
-        sys.modules.pop("lmc_codec.vllm", None)
+        forget_modules()
     else:
         monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is none
     module = importlib.import_module("lmc_codec.vllm")
     module.register()
     module.register()  # as vLLM may
     return module
+
+
+def forget_modules():
+    for name in ("vllm", "_vllm_loader", "_vllm_engine"):
+        sys.modules.pop(f"lmc_codec.{name}", None)
+
+
+@pytest.mark.parametrize(
+    "missing, fault",
+    [
+        ("vllm", None),
+        ("vllm.distributed.weight_transfer", None),
+        ("vllm.distributed.weight_transfer.factory", None),
+        ("vllm.model_executor.model_loader.ep_weight_filter", None),
+        ("vllm.model_executor.model_loader.default_loader", {"DefaultModelLoader": 5}),
+        ("vllm.distributed.weight_transfer.factory", {"WeightTransferEngineFactory": object}),
+    ],
+)
+def test_other_versions_of_vllm(monkeypatch, caplog, missing, fault):
+    """register() runs in every process of every vLLM: what one lacks is left out, the rest is there, and nothing is raised."""
+    make_stand_ins(monkeypatch)
+    for name in [name for name in sys.modules if name == missing or name.startswith(missing + ".")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    if fault is not None:
+        module = types.ModuleType(missing)
+        module.__dict__.update(fault)
+        monkeypatch.setitem(sys.modules, missing, module)
+    forget_modules()
+    caplog.set_level("INFO", "lmc_codec.vllm")
+    module = importlib.import_module("lmc_codec.vllm")
+    module.register()
+    has_loader, has_engine = "weight_transfer" in missing, "model_loader" in missing
+    wanted = {name for name, has in (("_vllm_loader", has_loader), ("_vllm_engine", has_engine)) if has}
+    assert module._registered == wanted
+    assert len(caplog.records) == 2 - len(wanted) and all("with this vLLM" in x.getMessage() for x in caplog.records)
+    if has_engine:
+        factory = sys.modules["vllm.distributed.weight_transfer.factory"].WeightTransferEngineFactory
+        assert list(factory.registry) == ["lmc"]
+    module.register()  # once more
+    forget_modules()
 
 
 class Model(torch.nn.Module):

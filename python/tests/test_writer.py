@@ -1,5 +1,6 @@
 """Nothing is lost: not the base, not what a writer that gave up would write over, not the mode of a file."""
 
+import errno
 import gc
 import io
 import json
@@ -88,6 +89,57 @@ def test_abort_is_the_end(tmp_path, weights):
     assert len(out.getvalue()) == n and w.identity is None
 
 
+def test_progress_of_several_files(tmp_path, weights):
+    """The total is of what was added so far; nobody knows it once a file does not tell its size."""
+    seen = []
+    with lmc.Writer(tmp_path / "x.lmc", progress=lambda *x: seen.append(x)) as w:
+        w.add_arrays({"w": weights}, "a")
+        first = os.path.getsize(tmp_path) and max(done for done, _ in seen) if seen else 0
+        w.add_bytes("b", bytes(1000))
+    with lmc.open(tmp_path / "x.lmc") as r:
+        sizes = [file.size for file in r.files]
+        with lmc.Writer(tmp_path / "z.lmc", progress=lambda *x: seen.append(x)) as w:
+            w.copy_from(r)
+    assert first <= sizes[0] and {total for _, total in seen} <= {sizes[0], sum(sizes)} and seen[-1] == (sum(sizes), sum(sizes))
+    seen.clear()
+    with lmc.Writer(tmp_path / "y.lmc", progress=lambda *x: seen.append(x)) as w:
+        w.add_file(io.BytesIO(bytes(5_000_000)), "stream")
+    assert seen[-1] == (5_000_000, None)
+
+
+def test_the_directory_is_synced(tmp_path, monkeypatch):
+    """After the file has its name: else a power cut may take it away again."""
+    called = []
+    fsync, replace = os.fsync, os.replace
+
+    def note(fd):
+        called.append("directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "replace", lambda *names: called.append("name") or replace(*names))
+    for _ in range(2):  # a new file, and one that replaces it
+        with lmc.Writer(tmp_path / "x.lmc") as w:
+            w.add_bytes("a", b"1")
+        assert called == ["file", "name", "directory"]
+        called.clear()
+
+    def fail(number):
+        def fsync(fd):
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise OSError(number, os.strerror(number))
+
+        return fsync
+
+    monkeypatch.setattr(os, "fsync", fail(errno.EINVAL))  # a file system that cannot: it is not told
+    with lmc.Writer(tmp_path / "y.lmc") as w:
+        w.add_bytes("a", b"1")
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"), lmc.Writer(tmp_path / "z.lmc") as w:
+        w.add_bytes("a", b"1")
+    assert sorted(os.listdir(tmp_path)) == ["x.lmc", "y.lmc", "z.lmc"]
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("how", ["callback", "thread"])
 def test_abort_of_a_call_in_progress(tmp_path, how, threads):
@@ -101,7 +153,7 @@ def test_abort_of_a_call_in_progress(tmp_path, how, threads):
 
     begun = threading.Event()
 
-    def progress(done):
+    def progress(done, total):
         begun.set()
         if how == "callback" and not victims:
             give_up()
@@ -194,7 +246,7 @@ def test_a_fork_in_a_callback(tmp_path, who):
             return super().readinto(buffer)
 
     try:
-        w = lmc.Writer(tmp_path / "x.lmc", threads=2, progress=(lambda n: fork()) if who == "progress" else None)
+        w = lmc.Writer(tmp_path / "x.lmc", threads=2, progress=(lambda *x: fork()) if who == "progress" else None)
         w.add_file(File(data), "x")
         w.finish()
     except RuntimeError as error:

@@ -9,7 +9,8 @@
  *                                                                zero, or it wants what is not here
  *
  * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. */
+ * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
+ * would cut a pointer in half. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -18,7 +19,8 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     memset(options, 0, size);
     if (given) memcpy(&given_size, given, sizeof given_size);
     if (given_size == 0) given_size = size;
-    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE)
+    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
+        given_size % sizeof given_size)
         return LMC_ERR_ARGUMENT;
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;

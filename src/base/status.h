@@ -52,6 +52,8 @@ static const struct {
      "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
      "by "
      "lmc_snapshot_restore or lmc_reader_open"},
+    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
+     "the data changed while it was saved: save it again while nothing writes to it"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},

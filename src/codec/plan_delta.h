@@ -67,7 +67,7 @@ typedef struct lmc__delta {
  * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    const unsigned small = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
+    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
     unsigned octave = 0, bucket;
 #if defined(__GNUC__)
     octave = 63u - (unsigned)__builtin_clzll(residual | 2);
@@ -75,7 +75,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     while ((residual | 2) >> octave > 1) octave++;
 #endif
     bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
-    return ((unsigned)residual & small) | (bucket & ~small);
+    return ((unsigned)residual & below) | (bucket & ~below);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -113,16 +113,16 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
  * are constant, if nothing is above 255; else most of their bytes are zero. */
 static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
 {
-    uint64_t small = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
+    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
     uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_small = 1, last = 1;
+    unsigned i, last_below = 1, last = 1;
     for (i = 1; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
         if (count == 0) continue;
         last = i;
         if (i < 16) {
-            small += lmc__log_of_count(m, count);
-            last_small = i;
+            below += lmc__log_of_count(m, count);
+            last_below = i;
             continue;
         }
         large += lmc__log_of_count(m, count);
@@ -131,9 +131,9 @@ static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts 
         within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
     }
     all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, small + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_small;
-    tree = all - lmc__min64(all, small + large);
+    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
+    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
+    tree = all - lmc__min64(all, below + large);
     tree = (tree >> 16) + within + 32 +
            4 * (last < 16   ? last
                 : last < 24 ? 16u << (last - 14) / 2

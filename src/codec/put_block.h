@@ -4,6 +4,7 @@
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
+#include "kernels/strip.h"
 #include "codec/dtypes.h"
 #include "codec/workspace.h"
 #include "codec/sample.h"
@@ -14,6 +15,14 @@
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
  * elements, so a block is never larger than lmc_block_bound says.
+ *
+ * The elements may change meanwhile, for a training loop does not wait. What is written must decode
+ * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
+ * one pass copies the elements to planes or classes, and takes the CRC of the bytes that it has
+ * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
+ * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
+ * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
+ * is found to have changed is as one that did not get smaller: it is stored, as it is then.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
  *     lmc__encode_payload    at a level, or better by one below     this file
@@ -36,21 +45,19 @@ typedef struct lmc__block_coding {
     size_t payload_size; /* 0: stored */
 } lmc__block_coding;
 
-/* Without the prediction: in planes or, if that is not smaller, stored (which is left to the
- * caller; the CRC is set). */
+/* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
+ * caller. */
 static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                                const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__joint joint;
-    int has_crc = 0;
     e->worth = lmc__get_effort(block->level)->direct_worth;
     coding->prediction = coding->grouping = 0;
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs.content);
     coding->joint = joint.joined_bits;
-    if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
     e->stack.top = top;
 }
 
@@ -136,6 +143,21 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     e->stack.top = top;
 }
 
+/* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
+ * the first cache. */
+static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
+                                    size_t size)
+{
+    uint32_t crc = 0;
+    size_t i, n;
+    for (i = 0; i < size; i += n) {
+        n = lmc__min(LMC__STRIP_SIZE, size - i);
+        memcpy(dst + i, src + i, n);
+        crc = k->crc32c(crc, dst + i, n);
+    }
+    return crc;
+}
+
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
  * are valid. A payload that would not be smaller than the elements has size 0: then they are
  * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
@@ -174,7 +196,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
         header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
         coding.payload_size = size;
-        memcpy(payload, src, size);
+        coding.crcs.content = lmc__store_elements(k, payload, src, size);
     }
     lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
                           coding.payload_size, coding.crcs, k, position);

@@ -35,6 +35,7 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
+    uint32_t crc;                     /* of the elements that the lists are made of */
     uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
     uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
     uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
@@ -112,26 +113,42 @@ static void lmc__make_changed(lmc__grouped *g)
     }
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
- * are written where they stand in the payload, also when the lists are made again: the same
- * bytes. */
-static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
+/* The ranks of each class ascend, and are below its number of elements. So it is unless the
+ * prediction has changed since the changes were listed. */
+static int lmc__are_ranks(const lmc__grouped *g)
+{
+    size_t j;
+    unsigned c;
+    for (c = 0; c < g->delta->grouping.n_classes; c++) {
+        const uint32_t *const ones = g->ones[c];
+        for (j = 0; j < g->n_coded[c]; j++)
+            if (ones[j] >= g->n_of[c] || (j && ones[j] <= ones[j - 1])) return 0;
+    }
+    return 1;
+}
+
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
+ * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
+ * prediction has changed: then other elements would be in the classes than were counted. */
+static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    uint32_t crc;
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
-        return g->delta->changes.crcs[0];
+        g->crc = g->delta->changes.crcs[0];
+        return lmc__are_ranks(g);
     }
-    crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                   g->delta->subtract, grouping);
+    g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                      g->delta->subtract, grouping);
+    for (c = 0; c < grouping->n_classes; c++)
+        if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
         g->n_coded[c] = g->n_of[c];
         if (g->delta->sparse) lmc__drop_zeros(g, c);
     }
-    return crc;
+    return 1;
 }
 
 /* Room for the lists of each class, whose elements count_classes has counted: together as much as
@@ -192,16 +209,19 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 {
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
+    uint32_t crc;
     lmc__plan *const plan = &e->scratch->plans[0];
     const enum lmc__choice choice = lmc__choose_list(
         e, plan, row, n, g->delta->sparse ? 0 : lmc__get_effort(g->block->level)->sample);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
-    (void)lmc__make_classes(e->k, g);
+    crc = g->crc;
+    if (!lmc__make_classes(e->k, g) || g->crc != crc) return 0; /* they have changed */
     return lmc__put_raw(e, row, n);
 }
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
  * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
@@ -241,7 +261,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */
-    crcs->content = lmc__make_classes(e->k, &g);
+    if (!lmc__make_classes(e->k, &g)) return 0;
+    crcs->content = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {

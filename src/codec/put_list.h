@@ -24,7 +24,12 @@
  * Huffman code alone can do.
  *
  * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
- * and the list, which partitioning has overwritten, is gone. */
+ * and the list, which partitioning has overwritten, is gone.
+ *
+ * The same where the list has a symbol for which the tree has neither a code nor an escape. The
+ * tree was made of counts of all elements, which have changed since then (put_block.h). Such a
+ * symbol's rank is above those of all leaves: it goes right at each node, so it is found where the
+ * last leaf is, the rarest symbol's, by a look at very few elements. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
@@ -112,7 +117,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
  */
 typedef struct lmc__gap_limits {
     unsigned rare_shift;
-    size_t small;
+    size_t few_bits;
 } lmc__gap_limits;
 static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
                              lmc__class_gaps = {4, (size_t)1 << 15};
@@ -134,7 +139,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     size_t best_size = size;
     unsigned best_mode = 0;
     const int is_rare = rarer <= n >> gaps.rare_shift;
-    if (nesting == 0 && rarer && (is_rare || (n <= gaps.small && rarer <= n / 3))) {
+    if (nesting == 0 && rarer && (is_rare || (n <= gaps.few_bits && rarer <= n / 3))) {
         const unsigned s = lmc__choose_gap_shift(n, rarer);
         const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
         uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
@@ -204,6 +209,29 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
            lmc__put_node(e, children.right, right, left, n_right);
 }
 
+/* All leaves of the node are symbols, and the last one is the tree's last one: there are what has
+ * no code, if there is anything. */
+LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
+{
+    return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
+           tree->n_leaves < 256;
+}
+
+/* Ranks of leaves only. */
+static int lmc__are_coded(const lmc__tree *tree, const uint8_t *list, size_t n)
+{
+    size_t i;
+    unsigned highest = 0;
+    for (i = 0; i < n; i++) highest = list[i] > highest ? list[i] : highest;
+    return highest < tree->n_leaves;
+}
+
+/* The node's list says nothing: all of it is one symbol, which is known. */
+LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
+{
+    return lmc__is_one_symbol(tree, node) && !lmc__may_have_uncoded(tree, node);
+}
+
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
@@ -228,14 +256,18 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     uint8_t *mask, *const top = e->stack.top;
     int fits;
 
-    if (n == 0 || lmc__is_one_symbol(tree, node)) return 1;
+    if (n == 0 || lmc__is_known(tree, node)) return 1;
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if ((flat_depth || lmc__is_one_symbol(tree, node)) && lmc__may_have_uncoded(tree, node) &&
+        !lmc__are_coded(tree, list, n))
+        return 0;
+    if (lmc__is_one_symbol(tree, node)) return 1;
     if (node.end_leaf - node.first_leaf == 1) { /* the escape: the symbols themselves */
         if (n > room) return 0;
         e->k->map(e->out, list, n, tree->symbol);
         e->out += n;
         return 1;
     }
-    flat_depth = lmc__get_flat_depth(tree, node);
     if (flat_depth) {
         if (flat_depth * row > room) return 0;
         e->k->flatten(e->out, list, n, node.first_leaf, flat_depth);
@@ -248,8 +280,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     if (mode_size + row > room) { /* it may yet fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
-    n_right = e->k->partition(mask, lmc__is_one_symbol(tree, children.left) ? NULL : list,
-                              lmc__is_one_symbol(tree, children.right) ? NULL : spare, list, n,
+    n_right = e->k->partition(mask, lmc__is_known(tree, children.left) ? NULL : list,
+                              lmc__is_known(tree, children.right) ? NULL : spare, list, n,
                               children.right.first_leaf);
     fits = lmc__put_sides(e, node, children, mask, list, spare, n, n_right);
     e->stack.top = top;
@@ -356,17 +388,18 @@ enum lmc__put {
  *
  * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
  * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
- * at the first other byte; if there is one, the tree has an escape for it. */
+ * at the first other byte; if there is one, the tree has an escape for it. So is a constant, for
+ * elements may have changed since they were counted. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
 {
     uint8_t *const start = e->out, *const end = e->end;
     int fits;
-    if (choice == LMC__CHOOSE_CONSTANT ||
-        (choice == LMC__CHOOSE_TREE && plan->is_one_symbol && e->k->is_constant(row, n)))
+    if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
+        e->k->is_constant(row, n))
         return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
-    if (choice == LMC__CHOOSE_RAW)
+    if (choice != LMC__CHOOSE_TREE)
         return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
     e->end = start + lmc__min((size_t)(end - start), n);
     fits =

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
+#include "kernels/vec_swar.h"
 #include "kernels/fold.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
@@ -36,7 +37,7 @@ typedef struct lmc__split_block {
 
 /* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
  * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes. */
+ * payload are overwritten with the same bytes, if the CRC is the same. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -67,21 +68,42 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     root->mask = lmc__push_list(&e->stack, (n + 7) / 8);
     split->root_spare = lmc__push_list(&e->stack, n);
     if (root->mask == NULL || split->root_spare == NULL) return 0;
-    root->left = lmc__is_one_symbol(tree, children.left) ? NULL : split->planes.row[root->plane];
-    root->right = lmc__is_one_symbol(tree, children.right) ? NULL : split->root_spare;
+    root->left = lmc__is_known(tree, children.left) ? NULL : split->planes.row[root->plane];
+    root->right = lmc__is_known(tree, children.right) ? NULL : split->root_spare;
     split->has_root = 1;
+    return 1;
+}
+
+/* 1 if all joint symbols, less their offset, are bytes: they are unless elements have changed since
+ * they were counted. The upper byte tells, but at both ends of the range. */
+static int lmc__is_in_reach(const uint8_t *high, const uint8_t *low, size_t n,
+                            const lmc__joint *joint)
+{
+    const unsigned bits = joint->joined_bits, first = joint->offset >> bits,
+                   last = (joint->offset + 255) >> bits;
+    const uint64_t less = lmc__splat_scalar(255 - first),
+                   inner = lmc__splat_scalar(last - first - 1);
+    size_t i, j;
+    for (i = 0; i < n; i += 8) { /* less the first of those between */
+        const uint64_t v = lmc__add_scalar(lmc__load64(high + i), less);
+        if (!lmc__not_below_scalar(v, inner)) continue;
+        for (j = i; j < lmc__min(i + 8, n); j++)
+            if (((unsigned)high[j] << bits | low[j] >> (8 - bits)) - joint->offset > 255) return 0;
+    }
     return 1;
 }
 
 /* The plane below the top one: the bits that joint coding has left in it. The top plane's row
  * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
  * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
- * gaps that no element fills must be zero (spec 7.4). */
+ * gaps that no element fills must be zero (spec 7.4). Also 0 where a joint symbol is none of the
+ * 256 that were counted. */
 static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
 {
     const unsigned top = split->block->width - 1;
     uint8_t *const symbols = split->planes.row[top];
     if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
+    if (!lmc__is_in_reach(symbols, split->planes.row[top - 1], split->block->n, joint)) return 0;
     memset(e->out, 0, joint->packed_size);
     e->k->fold(symbols, e->out, symbols, split->planes.row[top - 1], split->block->n, joint);
     e->out += joint->packed_size;
@@ -89,8 +111,7 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 }
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0.
+ * *joint: whether the two top planes are joint. *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
@@ -106,7 +127,7 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
+                              lmc__joint *joint, uint32_t *crc)
 {
     const size_t n = block->n;
     const unsigned width = block->width, top = width - 1;
@@ -139,8 +160,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     if (choice[top] == LMC__CHOOSE_TREE && !joint->joined_bits &&
         !lmc__begin_root(e, &split, &plans[top]))
         return 0;
-    crcs->content = lmc__split_planes(e->k, &split);
-    *has_crc = 1;
+    *crc = lmc__split_planes(e->k, &split);
     for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
     for (; p < width; p++) {
         const int is_root = split.has_root && p == top;
@@ -155,7 +175,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             if (joint->joined_bits && p == top)
                 return 0;                     /* dst is too small: see lmc__choose_joint */
             if (p == top) split.has_root = 0; /* now its row is wanted */
-            (void)lmc__split_planes(e->k, &split);
+            if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
         if (put == LMC__PUT_NO_ROOM) return 0;

@@ -238,29 +238,35 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
  * The CRC is taken strip by strip, while the strip is in the first cache.
  *
  * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
- * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0. */
+ * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0.
+ * Both may change meanwhile (put_block.h): of the prediction a strip is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
 {
     const unsigned width = q->width;
     uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t second[4 * LMC__QUANTIZED_STRIP];
     lmc__quant_strip strip;
     size_t i, n;
     int fits = 1;
     strip.symbols = symbols;
-    crcs->content = 0;
+    crcs->content = crcs->base = 0;
     for (i = 0; i < source->n; i += n) {
         n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
         strip.source = lmc__part_of(source, width, i, n);
         strip.dst = content + i * width;
         strip.high = high + i;
         strip.low = low ? low + i : NULL;
+        if (q->is_predicted) {
+            memcpy(second, strip.source.second, n * width);
+            strip.source.second = second;
+            crcs->base = k->crc32c(crcs->base, second, n * width);
+        }
         if (lmc__quantize_strip(k, q, &strip) && fits)
             fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
         crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
     }
-    crcs->base = q->is_predicted ? k->crc32c(0, source->second, source->n * width) : 0;
     return fits;
 }
 

@@ -17,7 +17,8 @@
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
  * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
  * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block.
+ * fetched again, one by one, from all over the block. src and base are read once, for they may
+ * change meanwhile: what is listed, and what is not, and the CRCs are of the same bytes.
  *
  * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -26,105 +27,100 @@
  */
 
 #ifndef LMC_NO_ENCODER
-LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t i,
+/* Element i of the strips at src and base, which begin at element `from`. */
+LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
                                   const uint8_t *src, const uint8_t *base, unsigned width)
 {
-    changed->place[j] = (uint32_t)i;
+    changed->place[j] = (uint32_t)(from + i);
     lmc__store_element(changed->now, j, lmc__load_element(src, i, width), width);
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
- * element. */
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied; then words of
+ * eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an element.
+ * Behind a strip's end the copies are alike. */
+static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lmc__changed *changed,
+                               size_t most, const uint8_t *src, const uint8_t *base, size_t i,
+                               size_t n, unsigned width, size_t n_changed)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
+    size_t size, at;
+    for (; i < n; i += size / width) {
+        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
+        memcpy(now, src + i * width, size);
+        memcpy(before, base + i * width, size);
+        memset(now + size, 0, 32);
+        memset(before + size, 0, 32);
+        crcs[0] = k->crc32c(crcs[0], now, size);
+        crcs[1] = k->crc32c(crcs[1], before, size);
+        for (at = 0; at < size; at += 32) {
+            uint64_t differ[4];
+            unsigned w;
+            for (w = 0; w < 4; w++)
+                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+            for (w = 0; w < 4; w++)
+                while (differ[w]) {
+                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                    if (n_changed == most) return SIZE_MAX;
+                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
+                                     width);
+                    differ[w] &= ~(element << j * lane);
+                }
+        }
+    }
+    return n_changed;
+}
+
 static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
                                        const lmc__changed *changed, size_t most, const uint8_t *src,
                                        const uint8_t *base, size_t n, unsigned width)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    const size_t size = n * width;
-    size_t at, n_changed = 0;
-    for (at = 0; at < size; at += 32) {
-        uint64_t differ[4];
-        unsigned w;
-        if (size - at >= 32) {
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(src + at + 8 * w) ^ lmc__load64(base + at + 8 * w);
-        } else {
-            uint8_t tail[2][32] = {{0}, {0}};
-            memcpy(tail[0], src + at, size - at);
-            memcpy(tail[1], base + at, size - at);
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(tail[0] + 8 * w) ^ lmc__load64(tail[1] + 8 * w);
-        }
-        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-        for (w = 0; w < 4; w++)
-            while (differ[w]) {
-                const unsigned i = lmc__lowest_bit(differ[w]) / lane;
-                if (n_changed == most) return SIZE_MAX;
-                lmc__add_changed(changed, n_changed++, (at + 8 * w) / width + i, src, base, width);
-                differ[w] &= ~(element << i * lane);
-            }
-    }
-    crcs[0] = k->crc32c(0, src, size);
-    crcs[1] = k->crc32c(0, base, size);
-    return n_changed;
+    crcs[0] = crcs[1] = 0;
+    return lmc__list_strips(k, crcs, changed, most, src, base, 0, n, width, 0);
 }
 
 #if LMC__X86
-/* The elements behind the last whole step, from i on, of which n_changed before have changed. */
-static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size_t most,
-                             const uint8_t *src, const uint8_t *base, size_t i, size_t n,
-                             unsigned width)
-{
-    for (; i < n; i++) {
-        if (memcmp(src + i * width, base + i * width, width) == 0) continue;
-        if (n_changed == most) return SIZE_MAX;
-        lmc__add_changed(changed, n_changed++, i, src, base, width);
-    }
-    return n_changed;
-}
-
-/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
- * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
- * stays. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
-                                            size_t most, const uint8_t *src, const uint8_t *base,
-                                            size_t n, unsigned width)
+/* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
+ * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
+ * strip. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                            const lmc__changed *changed, size_t most,
+                                            const uint8_t *src, const uint8_t *base, size_t n,
+                                            unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
-    const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
-    size_t i, n_changed = 0;
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    size_t i, at, n_changed = 0;
     crcs[0] = crcs[1] = 0;
-    for (i = 0; i + step <= n; i += step) {
-        const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
-        const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                             : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                             : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                          : _mm256_cmpeq_epi64(a, b);
-        uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
-        if (i % strip == 0 && n - i >= strip) {
-            const size_t at = i * width;
-            crcs[0] =
-                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
-            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
-                                          base + at + LMC__STRIP_SIZE);
+    for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
+        for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
+            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                                 : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                                 : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                              : _mm256_cmpeq_epi64(a, b);
+            uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+            lmc__store_avx2(now + at, a);
+            lmc__store_avx2(before + at, b);
+            if (differ == 0) continue;
+            differ &= width == 1   ? 0xFFFFFFFF
+                      : width == 2 ? 0x55555555
+                      : width == 4 ? 0x11111111
+                                   : 0x01010101;
+            if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+            for (; differ; differ &= differ - 1)
+                lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
+                                 now, before, width);
         }
-        if (differ == 0) continue;
-        differ &= width == 1   ? 0xFFFFFFFF
-                  : width == 2 ? 0x55555555
-                  : width == 4 ? 0x11111111
-                               : 0x01010101;
-        if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
-        for (; differ; differ &= differ - 1)
-            lmc__add_changed(&to, n_changed++, i + (size_t)_tzcnt_u32(differ) / width, src, base,
-                             width);
+        crcs[0] = lmc__crc_ahead_avx2(crcs[0], now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
+        crcs[1] = lmc__crc_ahead_avx2(crcs[1], before, LMC__STRIP_SIZE, base + LMC__STRIP_SIZE);
     }
-    n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
-    i = n - n % strip;
-    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
-    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
-    return n_changed;
+    return lmc__list_strips(k, crcs, changed, most, src - i * width, base - i * width, i, n, width,
+                            n_changed);
 }
 
 LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
@@ -133,8 +129,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                                                unsigned width)
 {
     size_t n_changed;
-    (void)k;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crcs, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
@@ -143,11 +138,13 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
 /* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, which is in the first cache then. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
-                                                size_t most, const uint8_t *src,
-                                                const uint8_t *base, size_t n, unsigned width)
+ * follow once in a strip, from its copy. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t crcs[2],
+                                                const lmc__changed *changed, size_t most,
+                                                const uint8_t *src, const uint8_t *base, size_t n,
+                                                unsigned width)
 {
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
     const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   fold = lmc__crc_factor(4);
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
@@ -165,6 +162,8 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
         {
             const size_t at = i * width + 64 * v;
             const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
+            lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
             LMC__PREFETCH(base + lmc__min(at + LMC__FETCH_AHEAD, n * width));
             differ[v] = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
@@ -189,15 +188,14 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
             }
         if ((i + 4 * step) % strip == 0)
             for (; n_kept < n_changed; n_kept++)
-                lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
+                lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before,
+                                 width);
     }
     for (; n_kept < n_changed; n_kept++)
-        lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
+        lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
-    crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
-    crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
-    return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
+    return lmc__list_strips(k, crcs, changed, most, src, base, i, n, width, n_changed);
 }
 
 LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
@@ -206,8 +204,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-    (void)k;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crcs, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;

@@ -20,7 +20,7 @@
  *
  * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
- * has n bytes exactly. Returns the CRC-32C of src.
+ * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
  * The vector tiers find an element's class without a table look-up: the classes are intervals of
  * keys, one behind the other, so a class is the elements whose key is not above its highest one and
@@ -40,19 +40,22 @@
  * the data. So every class has lists with slack, even if they are empty. No two lists may share
  * slack, for all are written at the same time.
  *
- * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
+ * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
+ * same bytes. They may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
  * this for each block of a delta, and again where coding has used up the lists
  * (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
-/* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
+/* m elements from done->n on, which are at src; done is moved on. Byte p of a residual goes to one
+ * of two places. The width is constant, so that the loop over p
  * and the residual's masks are. subtract is a constant for each of the two calls of lmc__residual,
  * which compute only what they return then. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
-                                 const lmc__delta_progress *done)
+                                 lmc__delta_progress *done, size_t m)
 {
+    const size_t from = done->n;
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
     const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
@@ -60,9 +63,9 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     unsigned p;
     memcpy(next, done->next, sizeof next);
     lmc__set_class_table(class_of, own.grouping);
-    for (i = done->n; i < own.n; i++) {
+    for (i = from; i < from + m; i++) {
         const uint64_t b = lmc__load_element(own.base, i, width);
-        const uint64_t v = lmc__load_element(src, i, width);
+        const uint64_t v = lmc__load_element(src, i - from, width);
         const uint64_t r =
             own.subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
         const unsigned c = class_of[lmc__key(b, width)];
@@ -75,28 +78,33 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
             *to = (uint8_t)(r >> 8 * p);
         }
     }
+    done->n = from + m;
+    memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one. This is the definition of group, and what the other tiers end
- * with. */
-static uint32_t lmc__group_rest(const lmc__kernels *k, const lmc__classes *classes,
-                                const uint8_t *src, const lmc__delta_block *block,
-                                lmc__delta_progress *done)
+/* Elements [done->n, n), one by one, a strip at a time. This is the definition of group, and what
+ * the other tiers end with. */
+static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+                                const lmc__delta_block *block, lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__group_body(classes, src, block, 1, done); break;
-    case 2: lmc__group_body(classes, src, block, 2, done); break;
-    case 4: lmc__group_body(classes, src, block, 4, done); break;
-    default: lmc__group_body(classes, src, block, 8, done);
+    const unsigned width = block->width;
+    uint8_t copy[LMC__STRIP_SIZE];
+    while (done->n < block->n) {
+        const size_t m = lmc__min(LMC__STRIP_ELEMENTS(width), block->n - done->n);
+        memcpy(copy, src + done->n * width, m * width);
+        done->crc = k->crc32c(done->crc, copy, m * width);
+#define LMC__CALL(w) lmc__group_body(classes, copy, block, w, done, m)
+        LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     }
-    return k->crc32c(done->crc, src + from, end - from);
+    memcpy(classes->n, done->next, sizeof classes->n);
+    return done->crc;
 }
 
 /* The scalar tier: no loop before the rest, so nothing is done yet. */
-static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *classes,
-                                  const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping)
+static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+                                  const uint8_t *base, size_t n, unsigned width, int subtract,
+                                  const lmc__grouping *grouping)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__delta_progress done = {0, {0}, 0};
@@ -104,7 +112,7 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
 }
 
 #if LMC__NEON
-/* Whole steps of 64 elements; done->crc is left to the caller. A class's ones are packed by 8, as
+/* Whole steps of 64 elements, of copies of strips. A class's ones are packed by 8, as
  * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
  * in the bytes before it, all eight by one multiplication, say where they go.
  *
@@ -118,10 +126,12 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
  * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
  * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
  * those of odd j are brought there by vext, once for all classes. */
-LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
-                                      const lmc__delta_block *block, unsigned width,
-                                      lmc__delta_progress *done)
+LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
+                                      const uint8_t *src, const lmc__delta_block *block,
+                                      unsigned width, lmc__delta_progress *done)
 {
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    uint8_t copy[LMC__STRIP_SIZE];
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -130,18 +140,24 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
     uint8x16_t highest[LMC__MAX_CLASSES];
     unsigned p, c, j;
     lmc__set_highest_neon(highest, grouping);
+    done->crc = 0;
     for (i = 0; i + 64 <= block->n; i += 64) {
+        const uint8_t *const from = copy + i % strip * width;
         uint8x16_t keys[4], before[4];
         uint8x16_t planes[8]
                          [8]; /* [p][j]: bytes p of the 8 elements from 8 j on, in the lower half */
+        if (i % strip == 0) {
+            const size_t size = lmc__min(strip, (block->n - i) & ~(size_t)63) * width;
+            memcpy(copy, src + i * width, size);
+            done->crc = k->crc32c(done->crc, copy, size);
+        }
         LMC__UNROLL for (j = 0; j < 4; j++)
         {
             uint8x16_t v[8], b[8];
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                const size_t at = (i + 16 * j) * width + 16 * p;
-                b[p] = lmc__load_neon(base + at);
-                v[p] = lmc__load_neon(src + at);
+                b[p] = lmc__load_neon(base + (i + 16 * j) * width + 16 * p);
+                v[p] = lmc__load_neon(from + 16 * j * width + 16 * p);
             }
             if (block->subtract)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -192,21 +208,18 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
     memcpy(done->next, next, sizeof next);
 }
 
-/* The CRC of the whole steps is a pass of its own, behind them: crc32cx works on general registers
- * and in lanes far apart, so src is read a second time. */
-static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *classes,
-                                const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
-                                int subtract, const lmc__grouping *grouping)
+static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+                                const uint8_t *base, size_t n, unsigned width, int subtract,
+                                const lmc__grouping *grouping)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__delta_progress done;
     switch (width) {
-    case 1: lmc__group_loop_neon(classes, src, &block, 1, &done); break;
-    case 2: lmc__group_loop_neon(classes, src, &block, 2, &done); break;
-    case 4: lmc__group_loop_neon(classes, src, &block, 4, &done); break;
-    default: lmc__group_loop_neon(classes, src, &block, 8, &done);
+    case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
+    case 2: lmc__group_loop_neon(k, classes, src, &block, 2, &done); break;
+    case 4: lmc__group_loop_neon(k, classes, src, &block, 4, &done); break;
+    default: lmc__group_loop_neon(k, classes, src, &block, 8, &done);
     }
-    done.crc = k->crc32c(0, src, done.n * width);
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -241,7 +254,8 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 
 /* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
  * half's are stored behind those of the first, of which there are as many as m has ones in its
- * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache.
+ * lower half. The vectors of a strip are stored as they came, too: the CRC is of this copy, in the
+ * first cache, and fetches the next strip meanwhile.
  *
  *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
@@ -265,15 +279,15 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
     __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    uint8_t copies[LMC__STRIP_SIZE];
     uint32_t crc = 0;
     unsigned p, c, j;
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
         const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        if ((end - i) * width < LMC__STRIP_SIZE)
-            crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
-        else crc = lmc__crc_ahead_avx2(crc, src + i * width, LMC__STRIP_SIZE, src + end * width);
-        for (; i < end; i += 32) {
+        const size_t size = (end - i) * width;
+        uint8_t *copy = copies;
+        for (; i < end; i += 32, copy += 32 * width) {
             __m128i half[2][8];
             uint32_t before = 0;
             __m256i keys;
@@ -281,6 +295,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
                 v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (subtract)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -316,6 +331,8 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 before = up_to;
             }
         }
+        if (size < LMC__STRIP_SIZE) crc = lmc__crc32c_avx2(crc, copies, size);
+        else crc = lmc__crc_ahead_avx2(crc, copies, LMC__STRIP_SIZE, src + end * width);
     }
     done->n = i;
     done->crc = crc;
@@ -336,7 +353,7 @@ LMC__DEFINE_GROUP(4)
 LMC__DEFINE_GROUP(8)
 #undef LMC__DEFINE_GROUP
 
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__classes *classes,
+LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
                                           const uint8_t *src, const uint8_t *base, size_t n,
                                           unsigned width, int subtract,
                                           const lmc__grouping *grouping)
@@ -443,7 +460,7 @@ LMC__DEFINE_GROUP(4)
 LMC__DEFINE_GROUP(8)
 #undef LMC__DEFINE_GROUP
 
-LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__classes *classes,
+LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
                                               const uint8_t *src, const uint8_t *base, size_t n,
                                               unsigned width, int subtract,
                                               const lmc__grouping *grouping)

@@ -30,7 +30,8 @@
  * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
  * with each level (lmc__put_node).
  *
- * src is read exactly, planes other than the root's are written exactly, for raw ones lie in the
+ * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
+ * bytes. Planes other than the root's are written exactly, for raw ones lie in the
  * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
  * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
  * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
@@ -54,14 +55,16 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   int rotate, lmc__progress done)
 {
+    uint8_t copy[LMC__STRIP_SIZE];
     size_t i, m;
     unsigned p;
     for (i = done.n; i < n; i += m) {
         lmc__planes strip;
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
-        done.crc = k->crc32c(done.crc, src + i * width, m * width);
-        k->split(&strip, src + i * width, m, width, rotate);
+        memcpy(copy, src + i * width, m * width);
+        done.crc = k->crc32c(done.crc, copy, m * width);
+        k->split(&strip, copy, m, width, rotate);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
                            *const left = root->left ? root->left + (i - done.n_right) : NULL,
@@ -83,7 +86,50 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
 }
 
 #if LMC__X86
-/* Whole strips; the root, if any, is the top plane.
+/* The root of a tree, while it is made. */
+typedef struct lmc__root_avx2 {
+    lmc__rows rows;
+    __m256i split;
+    uint8_t *mask, *left, *right;
+    size_t n_right;
+} lmc__root_avx2;
+
+LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted *root, int has_root)
+{
+    r->n_right = 0;
+    if (!has_root) return;
+    lmc__set_rows_avx2(&r->rows, root->table);
+    r->split = _mm256_set1_epi8((char)root->split);
+    r->mask = root->mask;
+    r->left = root->left;
+    r->right = root->right;
+}
+
+/* 32 elements from number i on, which are v: to planes, the top one to the root, if there is one.
+ */
+LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
+                                                __m256i v[8], size_t i, unsigned width, int rotate,
+                                                int has_root)
+{
+    unsigned p;
+    if (rotate) LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 1);
+    if (width >= 2) lmc__split_step_avx2(v, width, 1);
+    if (width >= 4) lmc__split_step_avx2(v, width, 2);
+    if (width >= 8) lmc__split_step_avx2(v, width, 4);
+    LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
+    if (!has_root) {
+        lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
+    } else {
+        const __m256i ranks = lmc__map_step_avx2(&r->rows, v[width - 1]);
+        const uint32_t m = lmc__compare_avx2(ranks, r->split);
+        lmc__store32(r->mask + i / 8, m);
+        r->n_right =
+            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, ranks, m);
+    }
+}
+
+/* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
+ * one is copied.
  *
  * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
@@ -94,109 +140,141 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
  *                         |================|                                       split
  *
- * The vectors come to the bytes of lane 0 four times as fast as the checksum, and lanes 1 to 3 are
- * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
- * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
- * of the next strip.
+ * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
+ * lanes are joined to one register, which goes on as lane 0 of the next strip.
  *
- * Four lanes of 2 KiB are too short for the hardware to foresee: at each new strip it would begin
- * to learn, four times. So each step fetches its own bytes of the next strip, one line for each 64
- * of them (Zen 4, whole encoder: bf16 takes 0.91, fp32 0.78 of the time). */
+ * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
+ * for samples have broken the order by which the hardware foresees them. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
                                                          unsigned width, int rotate, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
-    __m256i v[8], split = _mm256_setzero_si256();
-    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
-    size_t i, j, n_right = 0;
+    lmc__root_avx2 state;
     lmc__progress done;
-    lmc__rows rows;
-    unsigned p;
-    if (has_root) {
-        lmc__set_rows_avx2(&rows, root->table);
-        split = _mm256_set1_epi8((char)root->split);
-        mask = root->mask;
-        left = root->left;
-        right = root->right;
-    }
+    size_t i, j;
+    unsigned p, turn = 0;
+    if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
+    lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + strip <= n; i += strip) {
-        const uint8_t *const from = src + i * width;
+        const uint8_t *const from = copies[turn], *const next = src + (i + strip) * width;
+        uint8_t *const copy = copies[turn ^= 1];
+        const int is_last = n - i < 2 * strip;
         for (j = 0; j < strip; j += 32) {
-            const size_t next = (i + strip + j) * width;
-            if (next < size)
+            const size_t ahead = (i + 2 * strip + j) * width;
+            __m256i v[8];
+            if (!is_last)
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
+                    copy + j * width + 32 * p, lmc__load_avx2(next + j * width + 32 * p));
+            if (ahead < size)
                 LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(src + next + 32 * p);
+                    LMC__PREFETCH(src + ahead + 32 * p);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
                 v[p] = lmc__load_avx2(from + j * width + 32 * p);
-                if (rotate) v[p] = lmc__rotate_avx2(v[p], width, 1);
             }
-            if (width >= 2) lmc__split_step_avx2(v, width, 1);
-            if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
-            LMC__UNROLL for (p = 0; p + 1 < width; p++)
-                lmc__store_avx2(planes->row[p] + i + j, v[p]);
-            if (!has_root) {
-                lmc__store_avx2(planes->row[width - 1] + i + j, v[width - 1]);
-            } else {
-                const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
-                const uint32_t m = lmc__compare_avx2(ranks, split);
-                lmc__store32(mask + (i + j) / 8, m);
-                n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, ranks, m);
-            }
+            lmc__split_root_step_avx2(planes, &state, v, i + j, width, rotate, has_root);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
     done.n = i;
-    done.n_right = n_right;
+    done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
+    return done;
+}
+
+/* Where products are made two at a time (Zen 3, Alder Lake): the CRC is folded from the registers
+ * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
+ * that leaves the same register, from 0 on. */
+LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__planes *planes,
+                                                                    const lmc__parted *root,
+                                                                    const uint8_t *src, size_t n,
+                                                                    unsigned width, int rotate,
+                                                                    int has_root)
+{
+    const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
+                                 : width == 2 ? lmc__crc_folds[0]
+                                 : width == 4 ? lmc__crc_folds[1]
+                                              : lmc__crc_folds[2];
+    const __m256i k =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
+    __m256i sum[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1);
+    lmc__progress done = lmc__no_progress();
+    uint8_t last[8 * 32];
+    lmc__root_avx2 state;
+    uint64_t c = 0;
+    size_t i;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm256_setzero_si256();
+    lmc__begin_root_avx2(&state, root, has_root);
+    for (i = 0; i + 32 <= n; i += 32) {
+        __m256i v[8];
+        LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+            LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            sum[p] = _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(sum[p], k, 0x00),
+                                                       _mm256_clmulepi64_epi128(sum[p], k, 0x11)),
+                                      v[p]);
+        }
+        sum[0] = _mm256_xor_si256(sum[0], start);
+        start = _mm256_setzero_si256(); /* for the first step only */
+        lmc__split_root_step_avx2(planes, &state, v, i, width, rotate, has_root);
+    }
+    if (i) {
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum[p]);
+        for (p = 0; p < 4 * width; p++) c = _mm_crc32_u64(c, lmc__load64(last + 8 * p));
+        done.crc = ~(uint32_t)c;
+    }
+    done.n = i;
+    done.n_right = state.n_right;
     return done;
 }
 
 /* Whether there is a root is a constant, so that the loop without one has its registers free; but
  * not for elements of 8 bytes, whose steps are long. rotate is tested once a step: as a constant it
  * would double the code and gains nothing. */
-#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP_AVX2 lmc__progress lmc__split_root_##width##_avx2(                                   \
+#define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
+    static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \
+        if (width == 8)                                                                            \
+            return lmc__split_root_loop_##isa(planes, root, src, n, 8, rotate, root != NULL);      \
         if (root && width == 1 && !rotate)                                                         \
-            return lmc__split_root_loop_avx2(planes, root, src, n, width, 0, 1);                   \
-        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
-        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, 0, 1);                  \
+        if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, rotate, 1);       \
+        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, rotate, 0);                 \
     }
-LMC__DEFINE_SPLIT_ROOT(1)
-LMC__DEFINE_SPLIT_ROOT(2)
-LMC__DEFINE_SPLIT_ROOT(4)
-#undef LMC__DEFINE_SPLIT_ROOT
-
-LMC__LOOP_AVX2 lmc__progress lmc__split_root_8_avx2(const lmc__planes *planes,
-                                                    const lmc__parted *root, const uint8_t *src,
-                                                    size_t n, int rotate)
-{
-    return lmc__split_root_loop_avx2(planes, root, src, n, 8, rotate, root != NULL);
-}
-
 /* By strips what is rare: a root that is not the top plane. */
-LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
-                                               lmc__parted *root, const uint8_t *src, size_t n,
-                                               unsigned width, int rotate)
-{
-    lmc__progress done = lmc__no_progress();
-    if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
-        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
-        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
-        default: done = lmc__split_root_8_avx2(planes, root, src, n, rotate);
-        }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
-}
+#define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
+    LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
+    LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
+    LMC__DEFINE_SPLIT_ROOT(4, isa, attribute)                                                      \
+    LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
+    attribute static uint32_t lmc__split_root_##isa(                                               \
+        const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
+        size_t n, unsigned width, int rotate)                                                      \
+    {                                                                                              \
+        lmc__progress done = lmc__no_progress();                                                   \
+        if (!root || root->plane == width - 1) switch (width) {                                    \
+            case 1: done = lmc__split_root_1_##isa(planes, root, src, n, rotate); break;           \
+            case 2: done = lmc__split_root_2_##isa(planes, root, src, n, rotate); break;           \
+            case 4: done = lmc__split_root_4_##isa(planes, root, src, n, rotate); break;           \
+            default: done = lmc__split_root_8_##isa(planes, root, src, n, rotate);                 \
+            }                                                                                      \
+        return lmc__split_strips(k, planes, root, src, n, width, rotate, done);                    \
+    }
+LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
+LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
+#undef LMC__DEFINE_SPLIT_ROOTS
+#undef LMC__DEFINE_SPLIT_ROOT
 
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
  * accumulator for each of a step's vectors: they are folded, step by step, over the distance of

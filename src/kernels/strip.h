@@ -19,6 +19,9 @@
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
+ * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
+ * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip. */
 

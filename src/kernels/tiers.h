@@ -143,14 +143,18 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 
 /* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
-#define LMC__AVX2_KERNELS(crc64)                                                                   \
+#define LMC__AVX2_KERNELS(crc64, split_root)                                                       \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__CRCS(lmc__crc32c_avx2, crc64),                                        \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
-    LMC__ENCODERS(avx2, lmc__split_root_avx2, lmc__list_changes_avx2)                              \
+    LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__crc64_avx2)};
-LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {LMC__AVX2_KERNELS(lmc__crc64_avx2_vpclmul)};
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC__AVX2_KERNELS(lmc__crc64_avx2, lmc__split_root_avx2)
+};
+LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
+    LMC__AVX2_KERNELS(lmc__crc64_avx2_vpclmul, lmc__split_root_vpclmul)
+};
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)

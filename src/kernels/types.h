@@ -124,9 +124,10 @@ typedef struct lmc__grouping {
 } lmc__grouping;
 
 /* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no
- * lists. */
+ * lists. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
+    size_t n[LMC__MAX_CLASSES];
 } lmc__classes;
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
@@ -217,7 +218,7 @@ typedef struct lmc__kernels {
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
                  size_t n, const lmc__joint *joint);
-    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+    uint32_t (*group)(const struct lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],

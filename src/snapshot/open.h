@@ -51,6 +51,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     options = &o;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
+    if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);

@@ -4,8 +4,10 @@
 #include "base/wire_block.h"
 #include "base/wire_file.h"
 #include "kernels/dispatch.h"
+#include "kernels/strip.h"
 #include "codec/workspace.h"
 #include "codec/block_header.h"
+#include "codec/put_block.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
@@ -38,8 +40,10 @@ typedef struct lmc__snapshot_job {
     size_t first_piece, n_pieces;
     /* decoding: it comes from this very file. If it is wrong, the file is */
     int is_own_prediction;
-    /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
+    /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
+    /* encoding: job.src is not the coder's, so it may change at any time */
+    int may_change;
     /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
      */
     int is_identified;
@@ -198,17 +202,70 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
     }
 }
 
-/* Tasks of a wave; arg is the coder. */
 #ifndef LMC_NO_ENCODER
+/* The CRCs of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
+ * Returns the CRC-32C of all that. */
+static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
+{
+    const lmc__kernels *const k = c->wave.k;
+    const size_t size = job->job.src_size;
+    uint8_t copy[LMC__STRIP_SIZE];
+    uint32_t crc = 0;
+    size_t at, end, from, n, i = 0, left = 0; /* of piece i */
+    if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
+    for (at = 0; at < size; at = end) {
+        end = lmc__min(at + LMC__STRIP_SIZE, size);
+        memcpy(copy, job->job.src + at, end - at);
+        crc = k->crc32c(crc, copy, end - at);
+        for (from = at; from < end && i < job->n_pieces; from += n) {
+            lmc__piece *const piece = lmc__piece_at(c, job, i);
+            n = lmc__min(end - from, left);
+            if (piece->in_tensor) piece->crc64 = k->crc64(piece->crc64, copy + (from - at), n);
+            left -= n;
+            if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
+        }
+    }
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's has all of it */
+    return crc;
+}
+
+/* The block as one that is stored, of what job->src has now. */
+static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
+{
+    const unsigned width = lmc_dtype_width(job->dtype);
+    const size_t size = job->src_size;
+    const lmc__block_crcs crcs = {
+        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size), 0};
+    lmc__put_block_header(job->dst,
+                          lmc__log2_width(width) | LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT, 0, 0,
+                          size / width, size, crcs, k, job->position);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
+}
+
+/* Identities and hashes are of what was encoded, though that may have changed since: a hash is of
+ * a copy, which is encoded; with an identity goes the CRC-32C of what it is of, and if that is not
+ * the block's, the block is stored and both are of that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
-    const lmc__coder *c = (const lmc__coder *)arg;
+    const lmc__coder *const c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
-    const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
-    if (job->job.status == LMC_OK && job->content) memcpy(job->content, content, job->job.src_size);
-    if (job->job.status == LMC_OK)
-        lmc__set_piece_crcs(c, job, content, job->job.src_size,
-                            lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
+    lmc__job *const block = &job->job;
+    const uint8_t *content;
+    if (job->content && job->may_change) {
+        memcpy(job->content, block->src, block->src_size);
+        block->src = job->content;
+        job->may_change = 0;
+    }
+    content = lmc__encode_job(&c->wave, block, worker);
+    if (block->status != LMC_OK) return;
+    if (job->may_change && content == block->src) {
+        if (lmc__sum_pieces(c, job) == lmc__load32(block->dst + LMC__CONTENT_CRC_AT)) return;
+        lmc__store_job(c->wave.k, block); /* its slot has room */
+        content = block->dst + LMC_BLOCK_HEADER_SIZE;
+    }
+    if (job->content && job->content != content) memcpy(job->content, content, block->src_size);
+    lmc__set_piece_crcs(c, job, content, block->src_size,
+                        lmc__load32(block->dst + LMC__CONTENT_CRC_AT));
 }
 #endif
 

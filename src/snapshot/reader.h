@@ -442,22 +442,27 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
  * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
  * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. Of damaged files always a block:
- * a neighbour that is lost must not cost this one. */
+ * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
+ * cost this one: then it is read alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
+    enum lmc_status status;
     lmc__window *const window =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
     LMC__TRY(lmc__reserve(&window->bytes, n));
-    LMC__TRY(r->read_run(r, number, start, window->bytes.data, n));
-    window->bytes.size = n; /* nothing, if reading fails */
-    return LMC_OK;
+    status = r->read_run(r, number, start, window->bytes.data, n);
+    if (status != LMC_OK && n > run->block_size) {
+        n = run->block_size;
+        status = r->read_run(r, number, start, window->bytes.data, n);
+    }
+    if (status == LMC_OK) window->bytes.size = n;
+    return status;
 }
 
 /* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:

@@ -378,8 +378,9 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
-    is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
-    memset(&is_first['a'], 1, 'z' - 'a' + 1);
+    is_first[LMC__BLOCK_SYNC] = is_first[(uint8_t)'F'] = is_first[(uint8_t)'R'] =
+        is_first[(uint8_t)'I'] = 1;
+    memset(&is_first[(uint8_t)'a'], 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
     w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;

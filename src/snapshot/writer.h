@@ -83,6 +83,9 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->contents, alloc_user);
     visit(&w->hasher.hashes, alloc_user);
     visit(&w->plan.quantized, alloc_user);
+    visit(&w->plan.written, alloc_user);
+    visit(&w->plan.block_crcs, alloc_user);
+    visit(&w->plan.block, alloc_user);
     visit(&w->plan.segments, alloc_user);
 }
 

@@ -30,6 +30,9 @@
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
+ * What the caller's memory has may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
+ *
  * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
  * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
  * does not even do that: it is moved to just before the next span, for which room is left there.
@@ -97,6 +100,8 @@ struct lmc_writer {
     int is_waiting;
     /* they are being written */
     int in_group;
+    /* the bytes at hand are in the caller's memory, and may change */
+    int is_callers;
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
@@ -111,6 +116,19 @@ static int lmc__is_size_unknown(const lmc_writer *w)
 static int lmc__is_header_wanted(const lmc_writer *w)
 {
     return w->in_file && w->plan.header_size != 0;
+}
+
+/* Notes where the run's blocks are, for who reads them back. */
+static enum lmc_status lmc__add_written_run(lmc_writer *w)
+{
+    lmc__written_run written;
+    if (!w->options.read_back) return LMC_OK;
+    written.range.stream = w->run.stream;
+    written.range.start = w->run.start;
+    written.range.end = w->run.start + w->run.size;
+    written.first_block = w->plan.block_crcs.size / 4 + w->coder.n_jobs;
+    written.block_size = w->run.block_size;
+    return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
 /* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
@@ -145,6 +163,7 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     w->segments.size = 0;
     LMC__TRY(lmc__parse_run(&w->run, &w->segments, body, body_size, listing, stream, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
+    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
                             run.block_size / lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
@@ -185,6 +204,9 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
+    if (w->options.read_back)
+        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
+            w->planned.block_size;
     for (i = LMC__SECTION_HEADER_SIZE; head[i] & 0x80; i++) {} /* Run_Size */
     head[i + 1] = (uint8_t)(head[i + 1] + LMC__SPARSE_MORE_LOG2);
     lmc__put_section_header(head, "RUN ", w->n_runs - 1, head + LMC__SECTION_HEADER_SIZE,
@@ -220,6 +242,8 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
                                         start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
+        if (w->options.read_back)
+            LMC__TRY(lmc__append(&w->plan.block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
@@ -241,7 +265,7 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
      * of the wave is made now, also for runs that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
-    return w->options.content_hashes && w->options.may_quantize
+    return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
                ? lmc__reserve(&w->contents, out->cap)
                : LMC_OK;
 }
@@ -259,7 +283,9 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs && slot > out->cap - out->size) {
+    if (c->n_jobs &&
+        (slot > out->cap - out->size || (w->run.prediction == LMC__PREDICT_OWN &&
+                                         !lmc__is_encoded(&w->plan, &w->run, at, size)))) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
@@ -269,12 +295,16 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, at, base, size));
-        job->base = base;
+        const enum lmc_status status =
+            lmc__read_prediction(&w->plan.origin, &w->run, at, base, size);
+        if (status == LMC_OK) job->base = base;
+        else if (status != LMC_ERR_CHANGED || quant) return status;
+        /* else a twin that has changed predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
-    if (quant && w->options.content_hashes) {
+    block_job->may_change = w->is_callers;
+    if ((quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
     }
@@ -351,8 +381,10 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
             if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
         } else { /* straight from the caller's memory */
             size_t rest;
+            w->is_callers = 1;
             LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
             LMC__TRY(lmc__encode_wave(w));
+            w->is_callers = 0;
             LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
         }
         data += n;

@@ -84,6 +84,10 @@ typedef struct lmc__planner {
     lmc__origin origin;
     /* lmc__quantized_range, of all files */
     lmc__buffer quantized;
+    /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
+     * as they are encoded; and a block that was read back, which number it is, plus 1, 0: none */
+    lmc__buffer written, block_crcs, block;
+    uint64_t block_number;
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
@@ -153,21 +157,111 @@ static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t 
     return 1;
 }
 
-/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot
+/* A run, and the number of its first block in the snapshot. */
+typedef struct lmc__written_run {
+    lmc__range range;
+    uint64_t first_block;
+    size_t block_size;
+} lmc__written_run;
+
+/* A block of one. */
+typedef struct lmc__written_block {
+    uint64_t number, start;
+    size_t size;
+} lmc__written_block;
+
+/* Where that byte of a stream is, which belongs to a run. */
+static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
+{
+    const lmc__written_run *const run =
+        (const lmc__written_run *)(const void *)p->written.data +
+        lmc__find_stream_range(&p->written, sizeof *run, stream, position);
+    const uint64_t i = (position - run->range.start) / run->block_size;
+    lmc__written_block block;
+    block.number = run->first_block + i;
+    block.start = run->range.start + i * run->block_size;
+    block.size = (size_t)lmc__min64(run->block_size, run->range.end - block.start);
+    return block;
+}
+
+/* What predicts bytes [offset, offset + size) of a run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t offset, size_t size)
+{
+    const unsigned scale = lmc__prediction_scale(run);
+    const uint64_t start = run->start + offset, end = start + size;
+    uint32_t i;
+    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const lmc__listed_file *f;
+        uint64_t last;
+        if (s->start >= end) break;
+        if (s->base == 0) continue;
+        f = lmc__listed_at(&p->listing, s->base - 1);
+        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
+        if (lmc__find_block(p, f->stream, last - 1).number >= p->block_crcs.size / 4) return 0;
+    }
+    return 1;
+}
+
+/* Bytes of a stream, of one file or several. What the caller has, quantised where the snapshot
  * is. */
+static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
+                                        uint8_t *dst, size_t size)
+{
+    size_t number = lmc__find_file(&p->listing, lmc__stream_at(&p->listing, stream), position);
+    for (; size != 0; number++) {
+        const lmc__listed_file *const f = lmc__listed_at(&p->listing, number);
+        const uint64_t offset = position - f->start;
+        const size_t part = (size_t)lmc__min64(size, f->file.size - offset);
+        size_t i = lmc__find_quantized(p, number, offset);
+        if (part) LMC__TRY(p->options->read_back(p->options->user, number, offset, dst, part));
+        for (; lmc__is_quantized_in(p, i, number, offset + part); i++) {
+            const lmc__range *const r = &lmc__quantized_at(p, i)->range;
+            const uint64_t from = r->start > offset ? r->start : offset,
+                           to = lmc__min64(r->end, offset + part);
+            LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
+                                         dst + (size_t)(from - offset), from - r->start,
+                                         (size_t)(to - from), NULL));
+        }
+        position += part;
+        dst += part;
+        size -= part;
+    }
+    return LMC_OK;
+}
+
+/* The origin's read_back; user: the planner. What is read must be what was encoded, or nobody could
+ * restore what is predicted by it: so whole blocks are read, whose CRCs are known, though mostly
+ * whole ones are wanted anyhow. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    const lmc__planner *const p = (const lmc__planner *)user;
-    const uint64_t end = offset + size;
-    size_t i = lmc__find_quantized(p, file_number, offset);
-    LMC__TRY(p->options->read_back(p->options->user, file_number, offset, dst, size));
-    for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
-        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-        const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
-        LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
-                                     (uint8_t *)dst + (size_t)(from - offset), from - r->start,
-                                     (size_t)(to - from), NULL));
+    lmc__planner *const p = (lmc__planner *)user;
+    const lmc__listed_file *const f = lmc__listed_at(&p->listing, file_number);
+    uint64_t position = f->start + offset;
+    uint8_t *to = (uint8_t *)dst;
+    while (size != 0) {
+        const lmc__written_block block = lmc__find_block(p, f->stream, position);
+        const size_t skip = (size_t)(position - block.start),
+                     part = lmc__min(size, block.size - skip);
+        const int is_whole = part == block.size;
+        if (is_whole || p->block_number != block.number + 1) {
+            uint8_t *whole = to;
+            if (!is_whole) {
+                p->block_number = 0;
+                LMC__TRY(lmc__reserve(&p->block, block.size));
+                whole = p->block.data;
+            }
+            LMC__TRY(lmc__read_caller(p, f->stream, block.start, whole, block.size));
+            if (lmc__get_kernels()->crc32c(0, whole, block.size) !=
+                lmc__load32(p->block_crcs.data + 4 * (size_t)block.number))
+                return LMC_ERR_CHANGED;
+            if (!is_whole) p->block_number = block.number + 1;
+        }
+        if (!is_whole) memcpy(to, p->block.data + skip, part);
+        position += part;
+        to += part;
+        size -= part;
     }
     return LMC_OK;
 }

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include "damage.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../sys/memory.h"
+
+#define STEP ((size_t)64 << 10)
+#define MOST_BLOCKS 1024 /* that are tried on each side of one that is damaged */
+
+/* A tensor, or bytes of the file before, between or behind them. */
+struct part {
+    const lmc_tensor *tensor;
+    uint64_t start, end;
+};
+
+/* next: a tensor that does not end before `at`, counted up. */
+static struct part find_part(const lmc_file *f, uint64_t at, size_t *next)
+{
+    struct part p = {NULL, 0, f->size};
+    while (*next < f->n_tensors && f->tensors[*next].offset + f->tensors[*next].size <= at) ++*next;
+    if (*next) p.start = f->tensors[*next - 1].offset + f->tensors[*next - 1].size;
+    if (*next == f->n_tensors) return p;
+    p.end = f->tensors[*next].offset;
+    if (p.end > at) return p;
+    p.tensor = &f->tensors[*next];
+    p.start = p.end;
+    p.end += p.tensor->size;
+    return p;
+}
+
+/* The file that is looked through. */
+struct search {
+    const struct archive *archive;
+    size_t number;
+    unsigned char *buffer;
+};
+
+/* Where the block lies in the snapshot that has that byte: each has a place of its own. */
+static uint64_t place_of_block(const struct search *s, uint64_t at)
+{
+    uint64_t place, size;
+    return lmc_reader_encoded_range(s->archive->reader, s->number, at, 1, &place, &size) == LMC_OK
+               ? place
+               : UINT64_MAX;
+}
+
+/* The first byte behind the block that has byte `at`, or `end`. */
+static uint64_t end_of_block(const struct search *s, uint64_t at, uint64_t end)
+{
+    const uint64_t place = place_of_block(s, at);
+    while (at + 1 <
+           end) { /* byte `at` is in the block; the one at `end` is not, or not asked for */
+        const uint64_t middle = at + (end - at) / 2;
+        if (place_of_block(s, middle) == place) at = middle;
+        else end = middle;
+    }
+    return end;
+}
+
+/* The first byte from `start` on that is in the block of byte `at`. */
+static uint64_t start_of_block(const struct search *s, uint64_t start, uint64_t at)
+{
+    const uint64_t place = place_of_block(s, at);
+    while (start < at) {
+        const uint64_t middle = start + (at - start) / 2;
+        if (place_of_block(s, middle) == place) at = middle;
+        else start = middle + 1;
+    }
+    return at;
+}
+
+static enum lmc_status read_part(const struct search *s, uint64_t at, uint64_t size)
+{
+    return read_counted(s->archive, s->number, at, s->buffer, (size_t)size);
+}
+
+static int is_damaged(const struct search *s, uint64_t at)
+{
+    const enum lmc_status status = read_part(s, at, 1);
+    return status != LMC_OK && status != LMC_ERR_LIMIT;
+}
+
+/* All blocks side by side that are damaged, as far as they are in the part; at: a byte of one. */
+static void widen(const struct search *s, const struct part *p, uint64_t at, uint64_t *start,
+                  uint64_t *end)
+{
+    *start = start_of_block(s, p->start, at);
+    *end = end_of_block(s, at, p->end);
+    for (unsigned i = 0; i < MOST_BLOCKS && *start > p->start && is_damaged(s, *start - 1); i++)
+        *start = start_of_block(s, p->start, *start - 1);
+    for (unsigned i = 0; i < MOST_BLOCKS && *end < p->end && is_damaged(s, *end); i++)
+        *end = end_of_block(s, *end, p->end);
+}
+
+static void describe(const lmc_file *f, const struct part *p, uint64_t start, uint64_t end,
+                     char text[DAMAGE_TEXT])
+{
+    const uint64_t origin = p->tensor ? p->start : 0;
+    const unsigned long long first = (unsigned long long)(start - origin),
+                             last = (unsigned long long)(end - 1 - origin);
+    const char *const quote = *f->path ? "'" : "", *const path = *f->path ? f->path : "the file";
+    if (p->tensor)
+        snprintf(text, DAMAGE_TEXT, " (bytes %llu to %llu of the tensor '%.200s'%s%s%.200s%s)",
+                 first, last, p->tensor->name, *f->path ? " of " : "", quote, f->path, quote);
+    else
+        snprintf(text, DAMAGE_TEXT, " (bytes %llu to %llu of %s%.200s%s%s)", first, last, quote,
+                 path, quote, f->n_tensors ? ", which are of no tensor" : "");
+}
+
+int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *budget,
+                char text[DAMAGE_TEXT])
+{
+    const lmc_file *const f = lmc_reader_get_file(a->reader, number);
+    struct search s = {a, number, (unsigned char *)resize(NULL, STEP, 1)};
+    int is_found = 0;
+    size_t next = 0;
+    *text = 0;
+    while (at < f->size && *budget && !is_found) {
+        const struct part p = find_part(f, at, &next);
+        const uint64_t end = end_of_block(&s, at, p.end - at < STEP ? p.end : at + STEP);
+        if (place_of_block(&s, at) == UINT64_MAX) break; /* the reader of a salvage */
+        const enum lmc_status status = read_part(&s, at, end - at);
+        is_found = status != LMC_OK && status != LMC_ERR_LIMIT;
+        *budget -= status == LMC_ERR_LIMIT || end - at > *budget ? *budget : end - at;
+        if (is_found) {
+            uint64_t start, behind;
+            widen(&s, &p, at, &start, &behind);
+            describe(f, &p, start, behind, text);
+        }
+        at = end;
+    }
+    free(s.buffer);
+    return is_found;
+}
+
+int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
+{
+    const lmc_base files = files_of_archive(a);
+    const lmc_file *const f = files.get_file(files.user, number);
+    uint64_t budget = DAMAGE_BUDGET;
+    char text[DAMAGE_TEXT];
+    size_t next = 0;
+    const struct part p = find_part(f, at, &next);
+    if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
+        find_damage(a, number, at, &budget, text))
+        return fail_archive_at(a, status, text);
+    *text = 0; /* blocks that are whole, and not the right ones */
+    if (p.tensor) snprintf(text, sizeof text, " (in the tensor '%.200s')", p.tensor->name);
+    else if (*f->path) snprintf(text, sizeof text, " (in '%.200s')", f->path);
+    return fail_archive_at(a, status, text);
+}

@@ -1,0 +1,147 @@
+"""base="auto": the bases of a delta lie beside it, and are found by their identities, as the command finds them."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from . import _lmc
+from ._base import BASE_KEY, Base, is_safetensors
+from ._errors import LMCError, MissingBaseError, NotLMCError
+from ._reader import Reader
+from ._sources import open_fd
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
+
+SUFFIX = ".lmc"
+HEADER_SIZE, TRAILER_SIZE, IDENTITY_SIZE = 80, 40, 32
+IDENTITY_AT = 24 + 88  # from the index on, whose place the trailer tells
+END_MAGIC = b"\x82LMC\r\n\x1a\n"
+MOST = 4  # that a message lists
+
+
+class _Link:
+    """A snapshot that may be a base, by what its ends say. Nothing of that is believed: it tells where to look."""
+
+    def __init__(self, path: str):
+        with open(open_fd(path), "rb", 0) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError("no file")
+            self.path, self.file = path, (found.st_dev, found.st_ino)
+            self.depth = _lmc.parse_header(file.read(HEADER_SIZE))[1]
+            file.seek(-TRAILER_SIZE, os.SEEK_END)
+            trailer = file.read(TRAILER_SIZE)
+            file.seek(int.from_bytes(trailer[:8], "little") + IDENTITY_AT)
+            self.identity = file.read(IDENTITY_SIZE)
+            if not trailer.endswith(END_MAGIC) or len(self.identity) != IDENTITY_SIZE:
+                raise ValueError("no snapshot, or not all of one")
+
+
+def _look_at(path: str) -> _Link | None:
+    try:
+        return _Link(path)
+    except (OSError, LMCError, ValueError, OverflowError):
+        return None
+
+
+def find_base(
+    source: Any, threads: int | None, storage_options: dict[str, Any] | None, limits: dict[str, int]
+) -> Reader | Base | None:
+    """What a delta is read with, which has all that it needs itself; None: it is no delta."""
+    search = _Search(threads, storage_options)
+    delta, chain = search.open(source, **limits), []
+    while delta.base_identity is not None:
+        found = search.find(delta)
+        delta.close()
+        if isinstance(found, Base):
+            base: Reader | Base = found
+            break
+        chain.append(found)
+        delta = found
+    else:
+        if not chain:
+            delta.close()
+            return None
+        base = chain.pop()
+    for link in reversed(chain):
+        base = search.open(link.name, base)
+    return base
+
+
+class _Search:
+    def __init__(self, threads: int | None, storage_options: dict[str, Any] | None):
+        self.threads, self.storage_options = threads, storage_options
+        self.links: dict[str, list[_Link]] = {}  # by directory
+        self.used: set[Any] = set()  # no file is looked at twice, so no chain goes round
+        self.seen: list[str] = []
+
+    def open(self, place: Any, base: Any = None, **limits: Any) -> Reader:
+        return Reader(place, base=base, threads=self.threads, storage_options=self.storage_options, **limits)
+
+    def find(self, delta: Reader) -> Reader | Base:
+        if delta.name is None or not isinstance(delta._how[0], (str, os.PathLike)):
+            raise ValueError("base='auto' looks beside a file: give its path or URL, or the base itself")
+        made_with = os.fsdecode(delta.metadata.get(BASE_KEY, b""))
+        name = made_with if os.path.basename(made_with) == made_with and made_with not in (".", "..") and "\0" not in made_with else ""
+        self.seen = []
+        found = self._find_far(delta, name) if "://" in delta.name else self._find_near(delta, name)
+        if found is not None:
+            return found
+        wanted = (delta.base_identity or b"").hex()[:16]
+        named = f" (named {made_with!r} when this delta was made)" if made_with else ""
+        more = f" and {len(self.seen) - MOST} more" if len(self.seen) > MOST else ""
+        seen = f", only {', '.join(self.seen[:MOST])}{more}" if self.seen else ""
+        raise MissingBaseError(f"{delta.name}: needs the base {wanted}{named}, which is not beside it{seen}; give base=")
+
+    def _find_near(self, delta: Reader, name: str) -> Reader | Base | None:
+        """Among the snapshots of the directory; or what the delta says that its base was called."""
+        path = os.fsdecode(delta.name or "")
+        directory = os.path.dirname(path)
+        if directory not in self.links:
+            names = sorted(x for x in os.listdir(directory or ".") if x.endswith(SUFFIX))
+            self.links[directory] = [x for x in map(_look_at, (os.path.join(directory, x) for x in names)) if x is not None]
+        named = os.path.join(directory, name)
+        links = [*self.links[directory], *filter(None, [_look_at(named) if name and not name.endswith(SUFFIX) else None])]
+        self.used.add(file_of(path))
+        for link in sorted(links, key=lambda x: (x.depth, x.path != named)):  # the shortest chain
+            if link.identity == delta.base_identity and link.file not in self.used:
+                return self.open(link.path)
+            if link.file != file_of(path):
+                self.seen.append(f"{link.path} ({link.identity.hex()[:16]})")
+        for file in (named, named.removesuffix(SUFFIX)):
+            if name and os.path.isfile(file) and is_safetensors(file):
+                base = Base._of_safetensors(file, self.threads)
+                if base.identity == delta.base_identity:
+                    return base
+                self.seen.append(f"{file} ({base.identity.hex()[:16]})")
+        return None
+
+    def _find_far(self, delta: Reader, name: str) -> Reader | None:
+        """What is called so beside it: directories of servers are not listed."""
+        url = delta.name or ""
+        if url.startswith(("http://", "https://")):
+            from urllib.parse import quote
+
+            url, name = url.partition("#")[0].partition("?")[0], quote(name)
+        place = f"{url.rpartition('/')[0]}/{name}"
+        self.used.add(delta.name)
+        if not name or "::" in url or place in self.used:
+            return None
+        try:
+            found = self.open(place)
+        except (FileNotFoundError, PermissionError, NotLMCError) as error:
+            self.seen.append(str(error))
+            return None
+        if found.identity == delta.base_identity:
+            return found
+        self.seen.append(f"{place} ({found.identity.hex()[:16]})")
+        found.close()
+        return None
+
+
+def file_of(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,69 @@
+"""vLLM's loader of models, for --load-format lmc. See lmc_codec.vllm."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from vllm.model_executor.model_loader import register_model_loader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
+from vllm.model_executor.model_loader.weight_utils import (
+    download_safetensors_index_file_from_hf,
+    download_weights_from_hf,
+)
+
+from ._checkpoint import INDEX, Checkpoint, find_files
+
+OWN_OPTIONS = ("base", "threads")
+
+
+class LMCModelLoader(DefaultModelLoader):
+    """Tensors are decoded one after the other, by threads, ahead of the model that takes them. Those that a rank does not
+    need (experts of others) are not read.
+
+    --model-loader-extra-config '{"base": DIR, "threads": N}': the checkpoint that this is a delta of; how many threads (None: as
+    many as there are, at most 8).
+    """
+
+    def __init__(self, load_config: Any):
+        extra = dict(load_config.model_loader_extra_config or {})
+        self._own = {name: extra.pop(name) for name in OWN_OPTIONS if name in extra}
+        super().__init__(replace(load_config, model_loader_extra_config=extra))
+
+    def _prepare_weights(
+        self,
+        model_name_or_path: str,
+        subfolder: str | None,
+        revision: str | None,
+        fall_back_to_pt: bool = False,
+        allow_patterns_overrides: list[str] | None = None,
+    ) -> tuple[str, list[str], bool, str]:
+        folder = model_name_or_path
+        if not os.path.isdir(folder):
+            options = {"subfolder": subfolder, "revision": revision}
+            folder = download_weights_from_hf(folder, self.load_config.download_dir, ["*.lmc"], **options)
+            download_safetensors_index_file_from_hf(
+                model_name_or_path, INDEX, cache_dir=self.load_config.download_dir, **options
+            )
+        if subfolder is not None:
+            folder = os.path.join(folder, subfolder)
+        return folder, find_files(folder), False, INDEX
+
+    def _get_weights_iterator(self, source: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        folder, *_ = self._prepare_weights(source.model_or_path, source.subfolder, source.revision)
+        is_unused = getattr(source, "is_unused_weight", None)
+
+        def is_wanted(name: str) -> bool:
+            return not should_skip_weight(name, self.local_expert_ids) and not (is_unused and is_unused(name))
+
+        with Checkpoint(folder, **self._own) as checkpoint:
+            for name, tensor in checkpoint.iterate(is_wanted):
+                yield source.prefix + name, tensor
+
+
+def register() -> None:
+    register_model_loader("lmc")(LMCModelLoader)

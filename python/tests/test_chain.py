@@ -1,0 +1,231 @@
+"""base="auto": chains of deltas, found beside them by identity, whoever wrote them."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import lmc_codec as lmc
+import numpy as np
+import pytest
+import safetensors.numpy
+from conftest import same
+from lmc_codec.numpy import load_file, save_file
+from test_far import arrays, server  # noqa: F401
+
+
+def run_command(*arguments, cwd):
+    said = subprocess.run([sys.executable, "-m", "lmc_codec", *arguments], cwd=cwd, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def steps(n):
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((200, 300), np.float32)
+    for _ in range(n):
+        yield {"w": w.copy(), "b": w[0] * 2}
+        w[rng.integers(0, 200, 9)] += 1e-3
+
+
+@pytest.fixture
+def chain(tmp_path, monkeypatch):
+    """w0.lmc to w4.lmc, and what they hold."""
+    monkeypatch.chdir(tmp_path)
+    return make(5)
+
+
+def make(n):
+    made = list(steps(n))
+    base = None
+    for i, arrays in enumerate(made):
+        save_file(arrays, f"w{i}.lmc", base=base)
+        base = lmc.open(f"w{i}.lmc", base=base)
+    return made
+
+
+def check(path, arrays, **options):
+    found = load_file(path, base="auto", **options)
+    assert found.keys() == arrays.keys() and all(same(a, arrays[name]) for name, a in found.items())
+
+
+def test_of_20(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = make(21)
+    check("w20.lmc", made[20])
+    check(tmp_path / "w20.lmc", made[20])
+    check("w0.lmc", made[0])  # which needs none
+    with lmc.open("w7.lmc", base="auto") as r:
+        assert r.chain_depth == 7 and same(r.get_slice("w")[5:9], made[7]["w"][5:9])
+        again = pickle.loads(pickle.dumps(r))  # by the same way
+        assert same(again["b"], made[7]["b"])
+        again.close()
+    with lmc.safe_open("w20.lmc", "np", base="auto") as f:
+        assert same(f.get_tensor("w"), made[20]["w"])
+    with lmc.Writer("next.lmc", base=lmc.open("w20.lmc", base="auto")) as w:
+        w.add_arrays(made[3], "")
+    check("next.lmc", made[3])
+    with pytest.raises(ValueError, match="w3.lmc is the base, or what the base needs"):
+        lmc.Writer("w3.lmc", base=lmc.open("w20.lmc", base="auto"))
+
+
+def test_moved_and_renamed(chain, tmp_path):
+    """Names are hints: identities count."""
+    (tmp_path / "there").mkdir()
+    for i, name in enumerate(("x", "y", "z")):
+        os.rename(f"w{i}.lmc", f"there/{name}.lmc")
+    check("there/z.lmc", chain[2])
+    os.rename("there/x.lmc", "there/w0.lmc.bak")
+    with pytest.raises(lmc.MissingBaseError, match=r"there/y.lmc: needs the base [0-9a-f]{16} \(named 'w0.lmc' when this delta was made\)"):
+        load_file("there/z.lmc", base="auto")
+
+
+def test_other_endings(tmp_path, monkeypatch):
+    """Found by the name that the delta tells."""
+    monkeypatch.chdir(tmp_path)
+    made = list(steps(3))
+    save_file(made[0], "a.bin")
+    save_file(made[1], "b.bin", base="a.bin")
+    save_file(made[2], "c.bin", base=lmc.open("b.bin", base="a.bin"))
+    check("c.bin", made[2])
+    assert lmc.open("c.bin").metadata["lmc.base"] == b"b.bin"
+
+
+def test_missing_link(chain):
+    os.remove("w2.lmc")
+    with pytest.raises(lmc.MissingBaseError, match=r"w3.lmc: needs the base .* \(named 'w2.lmc' .*\), which is not beside it, only .*w0.lmc \([0-9a-f]{16}\)"):
+        load_file("w4.lmc", base="auto")
+    check("w1.lmc", chain[1])
+
+
+def test_wrong_file_of_that_name(chain):
+    other = {"w": chain[1]["w"] + 1, "b": chain[1]["b"]}
+    save_file(other, "w1.lmc")
+    with pytest.raises(lmc.MissingBaseError, match=r"w2.lmc: needs .*\(named 'w1.lmc'.* only .*w1.lmc \("):
+        load_file("w4.lmc", base="auto")
+    save_file(chain[1], "copy-of-1.lmc")  # a whole one: the shorter chain
+    check("w4.lmc", chain[4])
+
+
+def test_ends_that_lie(chain):
+    """An identity in another file's index is looked at first, and never believed."""
+    data = bytearray(Path("w1.lmc").read_bytes())
+    at = int.from_bytes(data[-40:-32], "little") + 112
+    with lmc.open("w2.lmc") as r:
+        wanted = r.base_identity
+    assert data[at : at + 32] == wanted
+    os.rename("w1.lmc", "kept")
+    fake = bytearray(lmc.numpy.save({"w": chain[1]["w"] + 1, "b": chain[1]["b"]}))
+    at = int.from_bytes(fake[-40:-32], "little") + 112
+    fake[at : at + 32] = wanted
+    Path("w1.lmc").write_bytes(fake)
+    with pytest.raises(lmc.LMCError):
+        load_file("w2.lmc", base="auto")
+    for content in (b"", b"LMC", bytes(200), fake[:-1], fake[:80] + b"\xff" * 32 + fake[-8:]):
+        Path("w1.lmc").write_bytes(content)
+        with pytest.raises(lmc.MissingBaseError):
+            load_file("w2.lmc", base="auto")
+    os.remove("w1.lmc")
+    os.mkfifo("w1.lmc")
+    with pytest.raises(lmc.MissingBaseError):
+        load_file("w2.lmc", base="auto")
+    os.rename("kept", "found.lmc")
+    check("w2.lmc", chain[2])
+
+
+def test_loops(chain):
+    """Of one who needs itself: with the identity of its base, and the base gone."""
+    same_again = lmc.open("w1.lmc", base="w0.lmc")
+    save_file(chain[1], "same.lmc", base=same_again)  # nothing has changed, so it has the identity of its base
+    assert lmc.open("same.lmc").identity == lmc.open("same.lmc").base_identity
+    check("same.lmc", chain[1])
+    shutil.copy("same.lmc", "copy.lmc")
+    os.remove("w1.lmc")
+    with pytest.raises(lmc.MissingBaseError, match="(same|copy).lmc: needs the base"):
+        load_file("same.lmc", base="auto")
+
+
+def test_raw_files_and_the_command(tmp_path, monkeypatch):
+    """Each finds the other's bases."""
+    monkeypatch.chdir(tmp_path)
+    made = list(steps(4))
+    for i in range(3):
+        safetensors.numpy.save_file(made[i], f"m{i}.safetensors")
+    run_command("m0.safetensors", cwd=tmp_path)
+    run_command("--base", "m0.safetensors", "m1.safetensors", cwd=tmp_path)
+    run_command("--base", "m1.safetensors.lmc", "m2.safetensors", cwd=tmp_path)
+    check("m2.safetensors.lmc", made[2])
+    os.remove("m0.safetensors.lmc")
+    check("m2.safetensors.lmc", made[2])  # by the raw file
+    os.remove("m0.safetensors")
+    with pytest.raises(lmc.MissingBaseError, match="m1.safetensors.lmc: needs the base .*named 'm0.safetensors'"):
+        load_file("m2.safetensors.lmc", base="auto")
+    save_file(made[3], "p.lmc", base="m2.safetensors")  # Python's, of the raw file
+    assert lmc.open("p.lmc").metadata["lmc.base"] == b"m2.safetensors"
+    os.remove("m2.safetensors.lmc")
+    run_command("-t", "p.lmc", cwd=tmp_path)  # the command finds it by the name
+    safetensors.numpy.save_file(made[1], "m2.safetensors")
+    with pytest.raises(lmc.MissingBaseError, match="only .*m2.safetensors"):
+        load_file("p.lmc", base="auto")
+
+
+def test_what_is_recorded(chain, tmp_path):
+    """A name without its directory, if the base has one: not of arrays, nor of bytes."""
+    data = Path("w0.lmc").read_bytes()
+    for base, name in (
+        (str(tmp_path / "w0.lmc"), b"w0.lmc"), (tmp_path / "w0.lmc", b"w0.lmc"), (lmc.open("w0.lmc"), b"w0.lmc"),
+        (lmc.open(data), None), (chain[0], None), (lmc.Base(chain[0]), None),
+    ):  # fmt: skip
+        with lmc.open(bytes(lmc.numpy.save(chain[1], base=base))) as r:
+            assert r.metadata.get("lmc.base") == name and r.base_identity == lmc.open("w0.lmc").identity
+    for evil in ("../w0.lmc", "/etc/passwd", "..", ".", "a\0b", "x/y"):
+        with lmc.Writer("evil.lmc", base=lmc.open(data)) as w:
+            w.add_arrays(chain[1], "")
+            w._object.add_metadata("lmc.base", evil.encode())
+        os.rename("w0.lmc", "hidden")
+        os.makedirs("empty", exist_ok=True)
+        os.rename("evil.lmc", "empty/evil.lmc")
+        with pytest.raises(lmc.MissingBaseError, match="empty/evil.lmc: needs the base"):
+            load_file("empty/evil.lmc", base="auto")
+        os.rename("hidden", "w0.lmc")
+
+
+def test_what_it_is_not_for(chain):
+    with pytest.raises(ValueError, match="give its path or URL"):
+        lmc.open(Path("w1.lmc").read_bytes(), base="auto")
+    with open("w1.lmc", "rb") as file, pytest.raises(ValueError, match="give its path or URL"):
+        lmc.open(file, base="auto")
+    with pytest.raises(ValueError, match="base='auto' is for reading"):
+        lmc.Writer("x.lmc", base="auto")
+    with pytest.raises(lmc.MissingBaseError, match="base='auto'"):
+        load_file("w1.lmc")
+    with pytest.raises(lmc.MissingBaseError, match="base='auto'"):
+        load_file("w2.lmc", base="w1.lmc")
+    assert not os.path.exists("x.lmc")
+    shutil.copy("w0.lmc", "auto")
+    assert same(load_file("w1.lmc", base="./auto")["w"], chain[1]["w"])
+    with pytest.raises(lmc.LimitError):
+        lmc.open("w1.lmc", base="auto", max_index_size=10)
+
+
+def test_urls(chain, server):  # noqa: F811
+    """By the name, in the same directory; nothing else is asked for, and what one server is told no other is."""
+    server.files.clear()
+    for i in range(5):
+        server.files[f"/a%20b/w{i}.lmc"] = Path(f"w{i}.lmc").read_bytes()
+    url = f"{server.url}/a%20b/w4.lmc"
+    check(url, chain[4], storage_options={"Authorization": "Bearer x"})
+    assert set(server.tokens) == {"Bearer x"}
+    del server.files["/a%20b/w2.lmc"]
+    with pytest.raises(lmc.MissingBaseError, match=r"w3.lmc: needs the base .*named 'w2.lmc'.*404.*w2.lmc"):
+        load_file(url, base="auto")
+    server.files["/a%20b/w2.lmc"] = server.files["/a%20b/w1.lmc"]
+    with pytest.raises(lmc.MissingBaseError, match=r"w3.lmc: needs the base .*, only http.*w2.lmc \([0-9a-f]{16}\)"):
+        load_file(url, base="auto")
+    for i in range(3):
+        with fsspec.open(f"memory://chain/w{i}.lmc", "wb") as file:
+            file.write(Path(f"w{i}.lmc").read_bytes())
+    check("memory://chain/w2.lmc", chain[2])

@@ -1,0 +1,112 @@
+/* A table of kernels that call back before and after each of their inner steps: so data can change
+ * between any two readings of an encoder, and does so in every run alike. */
+
+static const lmc__kernels *t_inner;
+static lmc__kernels t_wrapped;
+static void (*t_on_kernel)(void *user);
+static void *t_on_kernel_user;
+
+static void t_kernel_step(void)
+{
+    if (t_on_kernel) t_on_kernel(t_on_kernel_user);
+}
+
+/* T_WRAP(return type, name, (parameters), (arguments)) */
+#define T_WRAP(type, name, parameters, arguments)                                                  \
+    static type t_##name##_ parameters                                                             \
+    {                                                                                              \
+        type result;                                                                               \
+        t_kernel_step();                                                                           \
+        result = t_inner->name arguments;                                                          \
+        t_kernel_step();                                                                           \
+        return result;                                                                             \
+    }
+#define T_WRAP_VOID(name, parameters, arguments)                                                   \
+    static void t_##name##_ parameters                                                             \
+    {                                                                                              \
+        t_kernel_step();                                                                           \
+        t_inner->name arguments;                                                                   \
+        t_kernel_step();                                                                           \
+    }
+
+T_WRAP(uint32_t, crc32c, (uint32_t crc, const uint8_t *p, size_t size), (crc, p, size))
+T_WRAP(uint64_t, crc64, (uint64_t crc, const uint8_t *p, size_t size), (crc, p, size))
+T_WRAP(uint32_t, count_classes,
+       (const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+        unsigned width, const lmc__grouping *grouping, uint8_t *tally),
+       (k, counts, base, n, width, grouping, tally))
+T_WRAP_VOID(split,
+            (const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate),
+            (planes, src, n, width, rotate))
+T_WRAP(uint32_t, split_root,
+       (const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
+        size_t n, unsigned width, int rotate),
+       (k, planes, root, src, n, width, rotate))
+T_WRAP(int, is_constant, (const uint8_t *src, size_t n), (src, n))
+T_WRAP_VOID(map, (uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table),
+            (dst, src, n, table))
+T_WRAP(size_t, partition,
+       (uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split),
+       (mask, left, right, src, n, split))
+T_WRAP_VOID(fold,
+            (uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n,
+             const lmc__joint *joint),
+            (symbols, packed, high, low, n, joint))
+T_WRAP(uint32_t, group,
+       (const lmc__kernels *k, lmc__classes *classes, const uint8_t *src, const uint8_t *base,
+        size_t n, unsigned width, int subtract, const lmc__grouping *grouping),
+       (k, classes, src, base, n, width, subtract, grouping))
+T_WRAP(size_t, list_changes,
+       (const lmc__kernels *k, uint32_t crcs[2], const lmc__changed *changed, size_t most,
+        const uint8_t *src, const uint8_t *base, size_t n, unsigned width),
+       (k, crcs, changed, most, src, base, n, width))
+T_WRAP_VOID(rank_changes,
+            (size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base, size_t n,
+             unsigned width, const lmc__grouping *grouping, const lmc__changed *changed,
+             size_t n_changed),
+            (counts, ranks, base, n, width, grouping, changed, n_changed))
+T_WRAP_VOID(restore_rows,
+            (uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
+             const lmc__grid *grid),
+            (dst, symbols, n, scale, grid))
+T_WRAP_VOID(restore_updates,
+            (uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+             const lmc__grid *grid),
+            (dst, symbols, second, n, grid))
+T_WRAP(size_t, quantize_rows,
+       (uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid),
+       (symbols, src, n, scale, grid))
+T_WRAP(size_t, quantize_updates,
+       (uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n,
+        const lmc__grid *grid),
+       (symbols, src, second, n, grid))
+
+void t_call_in_kernels(void (*on_kernel)(void *user), void *user)
+{
+    if (!on_kernel) {
+        t_on_kernel = NULL;
+        LMC__ATOMIC_STORE(&lmc__active_kernels, t_inner);
+        return;
+    }
+    t_inner = lmc__get_kernels();
+    t_wrapped = *t_inner;
+    t_wrapped.crc32c = t_crc32c_;
+    t_wrapped.crc64 = t_crc64_;
+    t_wrapped.count_classes = t_count_classes_;
+    t_wrapped.split = t_split_;
+    t_wrapped.split_root = t_split_root_;
+    t_wrapped.is_constant = t_is_constant_;
+    t_wrapped.map = t_map_;
+    t_wrapped.partition = t_partition_;
+    t_wrapped.fold = t_fold_;
+    t_wrapped.group = t_group_;
+    t_wrapped.list_changes = t_list_changes_;
+    t_wrapped.rank_changes = t_rank_changes_;
+    t_wrapped.restore_rows = t_restore_rows_;
+    t_wrapped.restore_updates = t_restore_updates_;
+    t_wrapped.quantize_rows = t_quantize_rows_;
+    t_wrapped.quantize_updates = t_quantize_updates_;
+    t_on_kernel = on_kernel;
+    t_on_kernel_user = user;
+    LMC__ATOMIC_STORE(&lmc__active_kernels, &t_wrapped);
+}
