@@ -59,6 +59,7 @@ static FILE *silence;
 #include "../cli/input/damage.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
+#include "../cli/input/lost.c"
 #include "../cli/input/metadata_beside.c"
 #include "../cli/input/opened.c"
 #include "../cli/input/places.c"

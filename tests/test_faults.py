@@ -250,6 +250,13 @@ def same_list(scenario, state, p):
     return no_snapshots(state) == no_snapshots(scenario.new) and p.text and scenario.place.run(["series", "s", "verify"]).code == 0
 
 
+def without_the_old_list(scenario, state, p):
+    """The old list of a series could not be read, and that is said: what it alone told is lost."""
+    def others(state):
+        return {path: e for path, e in state.items() if path != "s/series.json"}
+    return others(state) == others(scenario.new) and "cannot be read" in p.text and scenario.place.run(["series", "s", "verify"]).code == 0
+
+
 def tells_of_damage(scenario, state, p):
     return b'"damaged"' in p.output
 
@@ -708,7 +715,7 @@ SCENARIOS = [
     Scenario("series_gc", series(4, "prune step_1", "prune step_0"), "series s gc", between=series_between),
     Scenario("series_list", series(2), "series s list --json", other=tells_of_damage),
     Scenario("series_restore", series(2), "series s restore step_1 -o out", between=series_between),
-    Scenario("series_rebuild", series(2), "series s rebuild", between=series_between),
+    Scenario("series_rebuild", series(2), "series s rebuild", between=series_between, other=without_the_old_list),
 ]
 
 

@@ -993,7 +993,7 @@ class Watch(SeriesCase):
         self.assertEqual(self.read("latest.out"), self.want["s-6"])
         for verb in ("restore", "cat", "verify", "keep", "prune"):
             self.series(verb, "s-3", code=1)
-        self.series("add", "in/s-3.safetensors")
+        self.series("add", "in/s-3.safetensors", says="which has a higher number")
         self.assertEqual(list(self.listed()), ["s-5", "s-6", "s-3"])
         self.series("restore", "-o", "3.out", "3")
         self.assertEqual(self.read("3.out"), self.want["s-3"])

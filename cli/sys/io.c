@@ -122,16 +122,29 @@ int outlet_finish(struct outlet *out)
     return out->error;
 }
 
-int sync_directory_of(const char *path)
+int open_directory_of(const char *path, int *fd)
 {
     char *directory = directory_of(path);
-    int fd = open(directory, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0;
+    int error;
+    *fd = open(directory, O_RDONLY | O_CLOEXEC);
+    error = *fd < 0 && errno != EACCES ? errno : 0;
     free(directory);
-    if (fd < 0)
-        return error == EACCES ? 0 : error; /* searchable but not readable: nothing can be done */
+    return error;
+}
+
+int sync_directory(int fd)
+{
+    int error = 0;
+    if (fd < 0) return 0;
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP) error = errno;
     close(fd);
     return error;
+}
+
+int sync_directory_of(const char *path)
+{
+    int fd, error = open_directory_of(path, &fd);
+    return error ? error : sync_directory(fd);
 }
 
 int open_below(const char *root, const char *path, int flags)

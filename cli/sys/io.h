@@ -39,8 +39,12 @@ int outlet_write_at(const struct outlet *out, uint64_t offset, const void *data,
 /* A hole at the end counts only when the file gets its size. */
 int outlet_finish(struct outlet *out);
 
-/* Brings the entry of path in its directory to the disk. */
+/* Brings the entry of path in its directory to the disk. In two steps where nothing may fail but
+ * the disk, once the entry is there: *fd is -1 for a directory that may be searched, but not read.
+ * Then nothing can be done. 0 or errno. */
 int sync_directory_of(const char *path);
+int open_directory_of(const char *path, int *fd);
+int sync_directory(int fd); /* and closes it */
 
 /* All of size bytes; 0 or errno, -1 where the file ends before. */
 int read_at(int fd, uint64_t offset, void *dst, size_t size);

@@ -216,15 +216,18 @@ static int rename_temporary(const struct output *out)
  * again. */
 static int publish_output(struct output *out, const struct attributes *attributes)
 {
-    int error = 0, is_named = 0;
-    if (!out->temporary) {
+    int directory, error = open_directory_of(out->path, &directory), is_named = 0;
+    if (!error && !out->temporary) {
         error = name_unnamed(out);
         is_named = !error;
         if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
     }
     if (!error && !is_named) error = rename_temporary(out);
-    if (error || out->is_synced_later) return error;
-    error = sync_directory_of(out->path);
+    if (error || out->is_synced_later) {
+        if (directory >= 0) close(directory);
+        return error;
+    }
+    error = sync_directory(directory);
     if (error && !out->force) unlink(out->path);
     return error;
 }

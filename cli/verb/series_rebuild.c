@@ -162,7 +162,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
             say(directory,
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
-    was_there = code == CODE_OK && lstat(s.manifest_path, &st) == 0;
+    was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
     if (code == CODE_OK) is_read = load_old(&before, &s, was_there);
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
