@@ -13,10 +13,11 @@
 /* What would take megabytes to reach is reached by kilobytes here. */
 #undef CONTAINER_MAX_HEADER
 #define CONTAINER_MAX_HEADER (100000u + 8)
-#undef PICKLE_MAX_SIZE
-#define PICKLE_MAX_SIZE ((size_t)1 << 16)
-#undef PICKLE_MAX_NODES
-#define PICKLE_MAX_NODES ((uint32_t)1 << 12)
+#define MIN_SIZE ((size_t)1 << 13)
+#define MAX_SIZE ((size_t)1 << 16)
+#define MIN_NODES ((uint32_t)1 << 10)
+#define MAX_NODES ((uint32_t)1 << 12)
+#define MIN_BUDGET ((uint64_t)1 << 14)
 #include "../cli/format/container.c"
 #include "../cli/format/container_check.c"
 #include "../cli/format/dcp.c"

@@ -416,15 +416,37 @@ class Limits(Checkpoint):
             self.assertEqual([v["name"] for v in self.listing("x.pt.lmc")["files"][0]["views"]], views)
 
     def test_nodes_and_links(self):
+        """Of a file of 16 MiB, and of a small one, of which a quarter of its bytes come to 2^20."""
         small = b"}X\1\0\0\0w" + self.tensor() + b"s"
-        n = 1 << 22
-        used = 21  # by what stands behind: nodes, and number 0
-        self.assertEqual(self.found(b"(" + b")" * (n - used) + b"1" + small), self.GOOD)
-        self.assertEqual(self.found(b"(" + b")" * (n - used + 1) + b"1" + small), self.RAW)
-        used = 17
-        self.assertEqual(self.found(b")\x940((" + b"h\0" * (n - used) + b"t1" + small), self.GOOD)
-        self.assertEqual(self.found(b")\x940((" + b"h\0" * (n - used + 1) + b"t1" + small), self.RAW)
-        self.assertIn("it is too large", self.lmc("-v", "-f", "x.pt").stderr.decode())
+        def found(made, rest):
+            data = archive({"data.pkl": b"\x80\2" + made + b".", "byteorder": b"little", "data/0": self.DATA, "rest": bytes(rest)})
+            return self.names(data), len(data)
+        nodes, links = lambda n: b"(" + b")" * (n - 21) + b"1" + small, lambda n: b")\x940((" + b"h\0" * (n - 17) + b"t1" + small
+        for made in nodes, links:
+            self.assertEqual(found(made(1 << 22), 12 << 20)[0], self.GOOD)
+            self.assertEqual(found(made((1 << 22) + 1), 12 << 20)[0], self.RAW)
+            self.assertIn("it is too large", self.lmc("-v", "-f", "x.pt").stderr.decode())
+            n = 1 << 20
+            for _ in range(20):  # the file grows with what is in it
+                n = (1 << 20) + len(archive({"data.pkl": b"\x80\2" + made(n) + b".", "byteorder": b"little", "data/0": self.DATA, "rest": b""})) // 4
+            self.assertEqual(found(made(n), 0)[0], self.GOOD)
+            self.assertEqual(found(made(n + 4), 0)[0], self.RAW)
+
+    def test_budget(self):
+        """Names and shapes may take four times the file and 16 MiB."""
+        def found(n):
+            tensor = self.tensor() + b"\x94"
+            keys = b"".join(b"X\5\0\0\0%05dh\0" % i for i in range(n))
+            return len(self.found(b"}(X" + struct.pack("<I", 4000) + b"n" * 4000 + b"}(X\1\0\0\0w" + tensor + keys + b"uu"))
+        low, high = 2000, 20000
+        self.assertGreater(found(low), low)
+        self.assertEqual(found(high), 1)
+        while high - low > 1:
+            n = (low + high) // 2
+            if found(n) > n: low = n
+            else: high = n
+        size = os.path.getsize(self.path("x.pt"))
+        self.assertLess(abs(low * 4008 / (16 * 2 ** 20 + 4 * size) - 1), 0.1)
 
     def test_long_pickle(self):
         small = b"}X\1\0\0\0w" + self.tensor() + b"s"

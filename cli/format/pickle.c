@@ -63,11 +63,13 @@ enum opcode {
     OP_BYTEARRAY8 = 0x96
 };
 
-/* What is read from any file, and what is more than a checkpoint has. */
+/* What is read from any file, and what is more than a checkpoint has. Fuzzers have less. */
+#ifndef MIN_SIZE
 #define MIN_SIZE ((size_t)8 << 20)
 #define MAX_SIZE ((size_t)64 << 20)
 #define MIN_NODES ((uint32_t)1 << 20)
 #define MAX_NODES ((uint32_t)1 << 22)
+#endif
 
 static const char too_large[] = "it is too large, or says too much for the size of its file";
 
