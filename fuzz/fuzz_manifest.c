@@ -280,21 +280,21 @@ static void make_series_entry(struct maker *m, void *user)
     const unsigned how = make_choice(m);
     (void)user;
     if (m->size && m->data[m->size - 1] == '}') make_byte(m, ',');
-    make_text(m, "{\"name\":\"");
+    make_chars(m, "{\"name\":\"");
     make_name(m, how & 1 ? make_count(m, 1) : 2);
-    make_text(m, "\",\"state\":\"");
-    make_text(m, state_names[how % (STATE_GONE + 1)]);
-    make_text(m, "\",\"time\":");
+    make_chars(m, "\",\"state\":\"");
+    make_chars(m, state_names[how % (STATE_GONE + 1)]);
+    make_chars(m, "\",\"time\":");
     make_decimal(m, make_number(m));
     if (how & 64) {
-        make_text(m, ",\"source\":\"");
+        make_chars(m, ",\"source\":\"");
         make_name(m, make_count(m, 1));
         make_byte(m, '"');
     }
     if (how % (STATE_GONE + 1) != STATE_ADDING || how == 255) {
-        make_text(m, ",\"size\":");
+        make_chars(m, ",\"size\":");
         make_decimal(m, make_number(m));
-        make_text(m, ",\"identity\":\"");
+        make_chars(m, ",\"identity\":\"");
         make_fill(m, '0' + how % 11, how >= 250 ? make_count(m, 1) : 2 * LMC_IDENTITY_SIZE);
         make_byte(m, '"');
     }
@@ -311,15 +311,15 @@ static void run_made_series(fuzz_input *in)
     fuzz_input made;
     struct maker m;
     begin_making(&m, in);
-    make_text(&m, "{\"lmc_series\": ");
+    make_chars(&m, "{\"lmc_series\": ");
     make_decimal(&m, how < 240 ? 1 : make_number(&m));
-    make_text(&m, ", \"every\": ");
+    make_chars(&m, ", \"every\": ");
     make_decimal(&m, how & 1 ? make_number(&m) : 16);
-    make_text(&m, ", \"snapshots\": [");
+    make_chars(&m, ", \"snapshots\": [");
     make_words(&m, &g);
     if (how & 2) make_closed(&m, 1);
     else make_byte(&m, ']');
-    make_text(&m, ",\n\"crc32c\": \"00000000\"}\n");
+    make_chars(&m, ",\n\"crc32c\": \"00000000\"}\n");
     made.data = m.data;
     made.size = m.size;
     use_series(&made, 1);
@@ -381,14 +381,14 @@ static void make_rule(struct maker *m, void *user)
     make_name(m, how & 1 ? make_count(m, 1) : 1);
     make_byte(m, '*');
     for (unsigned n = how / 64; n--;) {
-        make_text(m, fields[make_one_of(m, sizeof fields / sizeof *fields)]);
+        make_chars(m, fields[make_one_of(m, sizeof fields / sizeof *fields)]);
         if (m->data[m->size - 1] == '=') {
             make_decimal(m, make_number(m));
             make_byte(m, (unsigned char)"KMG,"[n]);
         }
     }
     make_byte(m, '=');
-    make_text(m, choices[how % 7]);
+    make_chars(m, choices[how % 7]);
     if (how % 7 != 1) make_decimal(m, make_number(m));
     make_byte(m, '\n');
 }

@@ -86,7 +86,7 @@ static void make_put(struct maker *m, const void *data, size_t size)
     m->size += size;
 }
 
-static void make_text(struct maker *m, const char *text) { make_put(m, text, strlen(text)); }
+static void make_chars(struct maker *m, const char *text) { make_put(m, text, strlen(text)); }
 
 static void make_byte(struct maker *m, unsigned byte)
 {
@@ -116,7 +116,7 @@ static void make_decimal(struct maker *m, uint64_t x)
 {
     char digits[24];
     snprintf(digits, sizeof digits, "%llu", (unsigned long long)x);
-    make_text(m, digits);
+    make_chars(m, digits);
 }
 
 /* Letters, among them such as mean something somewhere; the first differ from text to text. */
@@ -177,7 +177,7 @@ static void make_words(struct maker *m, const struct make_grammar *g)
     while (m->in.size && m->size < m->cap) {
         const unsigned b = make_choice(m);
         if (b < 0x80) make_byte(m, b);
-        else if (b < 0xB8) make_text(m, g->words[(b - 0x80) % g->n_words]);
+        else if (b < 0xB8) make_chars(m, g->words[(b - 0x80) % g->n_words]);
         else if (b < 0xC0) mark = m->size;
         else if (b < 0xD0) make_decimal(m, make_number(m));
         else if (b < 0xE0) make_name(m, make_count(m, 1));

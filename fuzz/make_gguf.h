@@ -35,7 +35,7 @@ static void make_gguf(struct maker *m)
     const unsigned n_values = make_one_of(m, 4), n_tensors = make_one_of(m, 5),
                    how = make_choice(m);
     uint64_t alignment = 32, at = 0;
-    make_text(m, "GGUF");
+    make_chars(m, "GGUF");
     make_le(m, make_rarely(m, 32) ? make_number(m) : 2 + (how & 1), 4);
     make_le(m, make_rarely(m, 32) ? make_number(m) : n_tensors, 8);
     make_le(m, make_rarely(m, 32) ? make_number(m) : n_values + (how >> 7), 8);
@@ -48,7 +48,7 @@ static void make_gguf(struct maker *m)
     if (how & 0x80) {
         alignment = (how & 0x40) ? make_number(m) : (uint64_t)1 << make_choice(m) % 8;
         make_le(m, 17, 8);
-        make_text(m, "general.alignment");
+        make_chars(m, "general.alignment");
         make_le(m, GGUF_UINT32, 4);
         make_le(m, alignment, 4);
     }
@@ -95,18 +95,18 @@ static void make_safetensors_entry(struct maker *m, void *user)
     make_byte(m, '"');
     make_byte(m, 'a' + make_choice(m) % 16); /* mostly another name than those before */
     make_fill(m, 'n', how & 1 ? make_count(m, 1) : 0);
-    if (how & 64) make_text(m, escapes[make_one_of(m, sizeof escapes / sizeof *escapes)]);
-    make_text(m, "\":{\"dtype\":\"");
+    if (how & 64) make_chars(m, escapes[make_one_of(m, sizeof escapes / sizeof *escapes)]);
+    make_chars(m, "\":{\"dtype\":\"");
     if (how & 32) make_fill(m, 'D', make_count(m, 1));
-    else make_text(m, dtypes[number]);
-    make_text(m, "\",\"shape\":[");
+    else make_chars(m, dtypes[number]);
+    make_chars(m, "\",\"shape\":[");
     make_decimal(m, make_rarely(m, 32) ? make_number(m) : n);
-    for (size_t i = 1; i < rank; i++) make_text(m, ",1");
-    make_text(m, "],\"data_offsets\":[");
+    for (size_t i = 1; i < rank; i++) make_chars(m, ",1");
+    make_chars(m, "],\"data_offsets\":[");
     make_decimal(m, *at);
     make_byte(m, ',');
     make_decimal(m, *at += make_rarely(m, 32) ? make_number(m) : size);
-    make_text(m, "]}");
+    make_chars(m, "]}");
 }
 
 /* Beside tensors, or in one's place: objects or arrays within one another, of some word. */
@@ -117,12 +117,12 @@ static void make_levels_of_json(struct maker *m, unsigned number)
     const unsigned how = make_choice(m);
     const size_t levels = make_count(m, 8);
     if (m->size && m->data[m->size - 1] == '}') make_byte(m, ',');
-    if (how & 1) make_text(m, "\"__metadata__\":");
-    else make_byte(m, '"'), make_decimal(m, number), make_text(m, "\":");
-    for (size_t i = 0; i < levels; i++) make_text(m, how & 2 ? "{\"a\":" : "[");
-    make_text(m, words[make_one_of(m, sizeof words / sizeof *words)]);
+    if (how & 1) make_chars(m, "\"__metadata__\":");
+    else make_byte(m, '"'), make_decimal(m, number), make_chars(m, "\":");
+    for (size_t i = 0; i < levels; i++) make_chars(m, how & 2 ? "{\"a\":" : "[");
+    make_chars(m, words[make_one_of(m, sizeof words / sizeof *words)]);
     make_fill(m, how & 2 ? '}' : ']', levels);
-    if (how & 1 && levels == 0) make_text(m, ",\"m\":{}");
+    if (how & 1 && levels == 0) make_chars(m, ",\"m\":{}");
 }
 
 static void make_safetensors(struct maker *m)
@@ -178,16 +178,16 @@ static void make_npy_entry(struct maker *m, void *user)
     const unsigned how = make_choice(m);
     const size_t rank = how >= 224 ? make_count(m, 2) : how & 3;
     (void)user;
-    make_text(m, "'descr': '");
+    make_chars(m, "'descr': '");
     if (how & 32) make_fill(m, '<', make_count(m, 1));
-    else make_text(m, npy_dtypes[make_one_of(m, sizeof npy_dtypes / sizeof *npy_dtypes)].descr);
-    make_text(m, how & 4 ? "', 'fortran_order': True, 'shape': ("
-                         : "', 'fortran_order': False, 'shape': (");
+    else make_chars(m, npy_dtypes[make_one_of(m, sizeof npy_dtypes / sizeof *npy_dtypes)].descr);
+    make_chars(m, how & 4 ? "', 'fortran_order': True, 'shape': ("
+                          : "', 'fortran_order': False, 'shape': (");
     for (size_t i = 0; i < rank; i++) {
         make_decimal(m, rank > 3 ? 1 : make_number(m));
-        make_text(m, how & 8 ? "L, " : ",");
+        make_chars(m, how & 8 ? "L, " : ",");
     }
-    make_text(m, "), ");
+    make_chars(m, "), ");
 }
 
 static void make_npy(struct maker *m)
@@ -213,7 +213,7 @@ static void make_npy(struct maker *m)
     const struct make_grammar g = {words, sizeof words / sizeof *words, make_npy_entry, NULL};
     const unsigned how = make_choice(m), major = 1 + how % 3, field = major == 1 ? 2 : 4;
     size_t length;
-    make_text(m, "\x93NUMPY");
+    make_chars(m, "\x93NUMPY");
     make_byte(m, how >= 248 ? make_choice(m) : major);
     make_byte(m, 0);
     make_le(m, 0, field);

@@ -22,7 +22,7 @@ static void make_global(struct maker *m, const char *name)
     make_op(m, 'c');
     make_put(m, name, (size_t)(dot - name));
     make_byte(m, '\n');
-    make_text(m, dot + 1);
+    make_chars(m, dot + 1);
     make_byte(m, '\n');
 }
 
@@ -40,7 +40,7 @@ static void make_string(struct maker *m, const char *text)
 {
     make_op(m, 'X');
     make_le(m, strlen(text), 4);
-    make_text(m, text);
+    make_chars(m, text);
 }
 
 static void make_int(struct maker *m, uint64_t x)
@@ -238,7 +238,7 @@ static void make_wrapped(struct maker *m, struct make_storages *s, unsigned dept
     size = m->size - start;
     for (size_t i = 1; i < n; i++) make_put(m, m->data + start, size);
     make_object(m, s, depth);
-    for (size_t i = 0; i < n || i == 0; i++) make_text(m, "\x88NtR");
+    for (size_t i = 0; i < n || i == 0; i++) make_chars(m, "\x88NtR");
 }
 
 /* Its module and its name are texts, which together may be too long. */
@@ -265,7 +265,7 @@ static void make_stack_global(struct maker *m, struct make_storages *s)
 static void make_every(struct maker *m, const struct make_storages *s)
 {
     const struct torch_dtype *const dtype = &torch_dtypes[make_one_of(m, 10)];
-    make_text(m, "}(");
+    make_chars(m, "}(");
     for (unsigned i = 0; i < s->n; i++) {
         const uint64_t n = s->sizes[i] / (dtype->bits / 8), one = 1;
         make_int(m, i);
@@ -275,7 +275,7 @@ static void make_every(struct maker *m, const struct make_storages *s)
         make_int(m, 0);
         make_counts(m, &n, 1);
         make_counts(m, &one, 1);
-        make_text(m, "\x89NtR");
+        make_chars(m, "\x89NtR");
     }
     make_op(m, 'u');
 }
@@ -333,14 +333,14 @@ static void make_object(struct maker *m, struct make_storages *s, unsigned depth
         break;
     case 7:
         make_global(m, "collections.OrderedDict");
-        make_text(m, ")R");
+        make_chars(m, ")R");
         make_items(m, s, depth - 1, 1);
         make_op(m, 'u');
         break;
     case 8: /* an object with a state, made of arguments */
         make_global(m, "module.Class");
         make_items(m, s, depth - 1, 0);
-        make_text(m, "t\x81");
+        make_chars(m, "t\x81");
         make_object(m, s, depth - 1);
         make_op(m, 'b');
         break;
@@ -363,14 +363,14 @@ static void make_object(struct maker *m, struct make_storages *s, unsigned depth
         make_global(m, "module.Class");
         make_op(m, '(');
         make_storage(m, 0, &torch_dtypes[0], s);
-        make_text(m, "K\0");
+        make_chars(m, "K\0");
         make_byte(m, 0);
-        make_text(m, "(K\4t(K\1t\x89)t}tR");
+        make_chars(m, "(K\4t(K\1t\x89)t}tR");
         break;
     case 17: make_stack_global(m, s); break;
     case 18: { /* an object whose arguments have names */
         make_global(m, "module.Class");
-        make_text(m, ")}");
+        make_chars(m, ")}");
         make_op(m, 0x92);
         break;
     }
@@ -385,7 +385,7 @@ static void make_object(struct maker *m, struct make_storages *s, unsigned depth
 static void make_pickle(struct maker *m, struct make_storages *s)
 {
     const size_t start = m->size;
-    make_text(m, "\x80\2");
+    make_chars(m, "\x80\2");
     s->n_memo = 0;
     if (s->n > MAKE_STORAGES) make_every(m, s);
     else make_object(m, s, 1 + make_one_of(m, 5));
@@ -413,16 +413,16 @@ static void make_member(struct make_archive *a, const char *name, size_t name_si
     if ((how & 0xE0) == 0xE0)
         padding = make_count(m, 1) & 65535, comment = make_count(m, 1) & 65535;
     if (before + name_size > 65535) name_size = 65535 - before;
-    make_text(m, "PK\3\4");
+    make_chars(m, "PK\3\4");
     make_fill(m, 0, 22);
     make_le(m, before + name_size, 2);
     make_le(m, padding, 2);
-    make_text(m, a->prefix);
+    make_chars(m, a->prefix);
     make_put(m, name, name_size);
     make_fill(m, 'Z', padding);
     if (data) make_put(m, data, size);
     else make_fill(m, 7, size);
-    make_text(d, "PK\1\2");
+    make_chars(d, "PK\1\2");
     make_fill(d, 0, 6);
     make_le(d, is_packed, 2);
     make_fill(d, 0, 8);
@@ -433,7 +433,7 @@ static void make_member(struct make_archive *a, const char *name, size_t name_si
     make_le(d, comment, 2);
     make_fill(d, 0, 8);
     make_le(d, is_long ? 0xFFFFFFFFu : local, 4);
-    make_text(d, a->prefix);
+    make_chars(d, a->prefix);
     make_put(d, name, name_size);
     if (comment) make_le(d, 99, 2), make_le(d, 4, 2), make_le(d, 0, 4); /* another extra field */
     if (is_long) {
@@ -454,17 +454,17 @@ static void make_end(struct make_archive *a)
     make_damage(m, m->size - size);
     if (how >= 248) n = make_number(m);
     if (how & 1) {
-        make_text(m, "PK\6\6");
+        make_chars(m, "PK\6\6");
         make_le(m, 44, 8);
         make_fill(m, 0, 12);
         make_le(m, n, 8), make_le(m, n, 8);
         make_le(m, size, 8), make_le(m, at, 8);
-        make_text(m, "PK\6\7");
+        make_chars(m, "PK\6\7");
         make_le(m, 0, 4);
         make_le(m, at + size, 8);
         make_le(m, 1, 4);
     }
-    make_text(m, "PK\5\6");
+    make_chars(m, "PK\5\6");
     make_fill(m, 0, 4);
     make_le(m, n, 2), make_le(m, n, 2);
     make_le(m, size, 4), make_le(m, at, 4);
@@ -524,7 +524,7 @@ static void make_archive(struct maker *m, uint8_t *scratch)
         text.data = (uint8_t *)name;
         text.size = 0;
         text.cap = sizeof name;
-        make_text(&text, how & 8 ? "data/" : "");
+        make_chars(&text, how & 8 ? "data/" : "");
         make_name(&text, name_size < sizeof name ? name_size : sizeof name);
         m->in = text.in;
         make_member(&a, name, text.size, NULL, make_count(m, 2), make_choice(m));
@@ -551,32 +551,32 @@ static void make_metadata(struct maker *m, const struct make_item *items, size_t
     for (size_t i = 0; i < 4; i++) snprintf(names[i], sizeof names[i], "%s%s", module, classes[i]);
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
         shape[i] = make_number(m), position[i] = make_rarely(m, 4) ? make_number(m) : 0;
-    make_text(m, "\x80\2");
+    make_chars(m, "\x80\2");
     make_global(m, names[0]);
-    make_text(m, ")\x81}(");
+    make_chars(m, ")\x81}(");
     make_string(m, "state_dict_metadata");
-    make_text(m, "}(");
+    make_chars(m, "}(");
     make_string(m, "w");
     make_global(m, names[1]);
-    make_text(m, ")\x81}(");
+    make_chars(m, ")\x81}(");
     make_string(m, "size");
     make_counts(m, shape, rank);
-    make_text(m, "ubu");
+    make_chars(m, "ubu");
     make_string(m, "storage_data");
-    make_text(m, "}(");
+    make_chars(m, "}(");
     for (size_t i = 0; i < n; i++) {
         const size_t size = make_rarely(m, 8) ? make_count(m, 1) : 1;
         make_global(m, names[2]);
-        make_text(m, ")\x81}(");
+        make_chars(m, ")\x81}(");
         make_string(m, "fqn");
         make_text_head(m, size);
         if (size == 1) make_byte(m, 'w');
         else make_name(m, size);
         make_string(m, "offset");
         make_counts(m, position, make_rarely(m, 16) ? rank / 2 : rank);
-        make_text(m, "ub");
+        make_chars(m, "ub");
         make_global(m, names[3]);
-        make_text(m, ")\x81}(");
+        make_chars(m, ")\x81}(");
         if (cut == 7) /* members before those that are looked for */
             for (size_t k = make_count(m, 16); k--;) make_int(m, k), make_op(m, 'N');
         make_string(m, "relative_path");
@@ -585,9 +585,9 @@ static void make_metadata(struct maker *m, const struct make_item *items, size_t
         make_int_or_other(m, items[i].at);
         make_string(m, "length");
         make_int_or_other(m, items[i].size);
-        make_text(m, "ub");
+        make_chars(m, "ub");
     }
-    make_text(m, "uub.");
+    make_chars(m, "uub.");
     make_damage(m, from);
 }
 

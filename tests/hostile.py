@@ -338,10 +338,10 @@ def text(s):
     return b"X" + struct.pack("<I", len(s)) + s
 
 
-def torch_file(pickle, members=()):
+def torch_file(pickle, members=(), storage=bytes(16)):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as z:
-        for name, data in (("a/data.pkl", b"\x80\x02" + pickle + b"."), ("a/version", b"3\n"), ("a/data/0", bytes(16)), *members): z.writestr(name, data)
+        for name, data in (("a/data.pkl", b"\x80\x02" + pickle + b"."), ("a/version", b"3\n"), ("a/data/0", storage), *members): z.writestr(name, data)
     return out.getvalue()
 
 
@@ -354,6 +354,15 @@ def torch_names(n, key=b"", tensor=ONE):
     """One tensor under n names, below a key that each of them repeats."""
     names = b"}(" + text(b"000000") + tensor + b"q\0" + b"".join(text(b"%06d" % i) + b"h\0" for i in range(1, n)) + b"u"
     return torch_file(b"}" + text(key) + names + b"s" if key else names)
+
+
+def torch_parts(n):
+    """n tensors side by side in one storage, each under two names."""
+    storage = (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuJ" + struct.pack("<i", n) + b"tQr\0\0\0\0000" +
+               b"ctorch._utils\n_rebuild_tensor_v2\nr\1\0\0\0000ccollections\nOrderedDict\n)Rr\2\0\0\0000K\1\x85r\3\0\0\0000")
+    tensor = lambda i: b"h\1(h\0J" + struct.pack("<i", i) + b"h\3h\3\x89h\2tRr" + struct.pack("<I", 4 + i)
+    return torch_file(storage + b"}(" + b"".join(text(b"a%06d" % i) + tensor(i) + text(b"b%06d" % i) + b"j" + struct.pack("<I", 4 + i) for i in range(n)) + b"u",
+                      storage=bytes(4 * n))
 
 
 def torch_ranks(n):

@@ -281,6 +281,7 @@ static enum lmc_status decode(const one_case *t, t_memory *in, size_t size)
                               g_ws, lmc_block_workspace_size(n));
     case FORM_TENSOR:
         options.log2_block = t->options & 1 ? 14 : 0;
+        options.quantizer = t->quantizer; /* for the size of blocks */
         options.prediction = base;
         options.prediction_size = base ? t->size : 0;
         return lmc_tensor_decode(g_dst, t->size, g_enc, size, &options, NULL, 0);

@@ -174,6 +174,8 @@ def bombs():
     yield torch("a tensor often under one key", hostile.same_keys, 250000)
     yield torch("many names below a long key", hostile.torch_names, 70000, b"k" * 900)
     yield torch("pickle: kept", hostile.torch_opcodes, b"N\x94", 2000000 * n)
+    yield torch("tensors side by side", hostile.torch_parts, 12000 * n)
+    yield "files that are one", lambda: dict.fromkeys(("x/%03d.pt" % i for i in range(30)), hostile.torch_names(8000 * n, b"k" * 600)), None
     yield torch("members of a ZIP archive", hostile.torch_members, 10000 * n)
     yield one("names by Prefix and Suffix", hostile.prefix_names, 6000 * n * SCALE)
     yield one("deep directories", hostile.deep, 1, 900)

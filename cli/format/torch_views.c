@@ -282,7 +282,7 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 
 /* -- names that are there -- */
 
-static size_t hash_name(const char *name, uint32_t arguments)
+static size_t hash_view(const char *name, uint32_t arguments)
 {
     uint64_t h = arguments;
     for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001B3u;
@@ -294,7 +294,7 @@ static size_t hash_name(const char *name, uint32_t arguments)
 static uint32_t *find_known(const struct walk *w, const char *name, uint32_t arguments)
 {
     const struct torch_views *const v = w->views;
-    const size_t hash = hash_name(name, arguments);
+    const size_t hash = hash_view(name, arguments);
     for (size_t i = 0; i < MAX_PROBES; i++) {
         uint32_t *const slot = &w->known[(hash + i) & (w->n_known_slots - 1)];
         if (!*slot || (v->list[*slot - 1].arguments == arguments &&

@@ -33,6 +33,9 @@ struct archive {
     uint32_t chain_depth;
     const lmc_base *plain; /* not NULL: files that are no snapshot; there is no reader (plain.h) */
     uint64_t n_reads, n_bytes;
+    /* What look_inside() has read and handed out; whether it has ended for that */
+    uint64_t n_read_inside, n_found_inside;
+    int is_inside_cut;
     int error; /* errno of a failed read; -1: the file ended */
 };
 

@@ -18,12 +18,14 @@
 struct place_in_archive {
     lmc_base content; /* which keeps the block that was decoded last */
     size_t file;
+    struct archive *archive;
     int has_failed; /* a read: of a delta without its base, perhaps */
 };
 
 static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct place_in_archive *const p = (struct place_in_archive *)user;
+    p->archive->n_read_inside += size;
     p->has_failed |= p->content.read(p->content.user, p->file, offset, dst, size) != LMC_OK;
     return p->has_failed;
 }
@@ -57,9 +59,35 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path, uin
     return result == CONTAINER_OK;
 }
 
+/* What the views take, roughly. */
+static uint64_t weigh_views(const struct container *c)
+{
+    uint64_t weight = 0;
+    for (size_t i = 0; i < c->n_views; i++)
+        weight +=
+            sizeof *c->views + strlen(c->views[i].name) + 2 * sizeof(uint64_t) * c->views[i].rank;
+    return weight;
+}
+
+/* Whether the files looked into have said as much as all of them may: a snapshot has a few bytes
+ * for one that is another again. A delta is small, and its base is not; what is not compressed has
+ * all its bytes. */
+static int has_said_all(struct archive *a)
+{
+    const uint64_t size = archive_size(a), unit = (uint64_t)1 << 20;
+    if (a->chain_depth || a->plain ||
+        (a->n_read_inside <= 256 * unit + 64 * size && a->n_found_inside <= 32 * unit + 8 * size))
+        return 0;
+    if (!a->is_inside_cut)
+        say(a->name, "its files of PyTorch say more than its size allows: what further ones say "
+                     "themselves is left out");
+    a->is_inside_cut = 1;
+    return 1;
+}
+
 int look_inside(struct container *c, struct archive *a, size_t file)
 {
-    struct place_in_archive place = {files_of_archive(a), file, 0};
+    struct place_in_archive place = {files_of_archive(a), file, a, 0};
     const lmc_file *f = place.content.get_file(place.content.user, file);
     struct view v;
     struct dcp d;
@@ -74,7 +102,7 @@ int look_inside(struct container *c, struct archive *a, size_t file)
     v.user = &place;
     if (container_kind_of_name(f->path) != CONTAINER_NONE ||
         read_inside(&place, 0, head, sizeof head) != 0 ||
-        !container_wants_view(head, sizeof head, f->path))
+        !container_wants_view(head, sizeof head, f->path) || has_said_all(a))
         return 0;
     is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path, v.weight);
     result = container_parse_view(c, &v, base_name(f->path), is_known ? &d : NULL);
@@ -86,5 +114,6 @@ int look_inside(struct container *c, struct archive *a, size_t file)
             say(a->name, "%.300s is listed without what it says itself: %s",
                 *f->path ? f->path : "the file", why);
     }
+    if (result == CONTAINER_OK) a->n_found_inside += weigh_views(c);
     return result == CONTAINER_OK;
 }

@@ -65,6 +65,20 @@ static int is_no_tensor(const lmc_tensor *t)
     return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
 }
 
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names of the views, in order. To be freed. */
+static const char **sort_view_names(const struct container *inside)
+{
+    const char **sorted = (const char **)resize(NULL, inside->n_views, sizeof *sorted);
+    for (size_t i = 0; i < inside->n_views; i++) sorted[i] = inside->views[i].name;
+    if (inside->n_views) qsort((void *)sorted, inside->n_views, sizeof *sorted, compare_texts);
+    return sorted;
+}
+
 /* All tensors of a file that a pattern matches, as PyTorch has them. */
 static void choose_of_file(struct choice_of_tensors *c, struct archive *a, char *const *names,
                            size_t n, size_t file, unsigned char *is_used)
@@ -72,9 +86,13 @@ static void choose_of_file(struct choice_of_tensors *c, struct archive *a, char 
     const lmc_base files = files_of_archive(a);
     const lmc_file *f = files.get_file(files.user, file);
     struct container *const inside = &c->inside[file];
+    const char **views;
     (void)look_inside(inside, a, file);
+    views = sort_view_names(inside);
     for (size_t k = 0; k < f->n_tensors; k++)
-        if (!is_no_tensor(&f->tensors[k]) && !find_container_view(inside, f->tensors[k].name) &&
+        if (!is_no_tensor(&f->tensors[k]) &&
+            !bsearch((const void *)&f->tensors[k].name, (const void *)views, inside->n_views,
+                     sizeof *views, compare_texts) &&
             is_chosen(names, n, f->tensors[k].name, is_used))
             add_chosen(c, file)->tensor = &f->tensors[k];
     for (size_t k = 0; k < inside->n_views; k++)
@@ -83,6 +101,7 @@ static void choose_of_file(struct choice_of_tensors *c, struct archive *a, char 
             added->view = &inside->views[k];
             describe_view(&added->described, added->view);
         }
+    free((void *)views);
 }
 
 int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *names, size_t n,
@@ -99,6 +118,9 @@ int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *
     for (size_t i = 0; i < n_files; i++)
         if (!file || strcmp(files.get_file(files.user, i)->path, file) == 0)
             choose_of_file(c, a, names, n, i, is_used);
+    if (a->is_inside_cut)
+        code = fail(CODE_ERROR, a->name,
+                    "not all of its tensors are known; choose a file of it with --file");
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!is_used[i]) {
             const char *fault = find_pattern_fault(names[i], strlen(names[i]));

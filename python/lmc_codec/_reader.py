@@ -129,6 +129,7 @@ class Reader:
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
         self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
+        self._n_view_read = 0  # of pickles, and of the directories of archives
         self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
         if isinstance(base, str) and base == AUTO:
@@ -240,7 +241,10 @@ class Reader:
             return UnsupportedError(said)
         except BaseError as error:
             return error
+        from bisect import bisect_right
+
         result: dict[str, TensorInfo | None] = {}
+        starts = [t.offset for t in file.tensors]
         for v in views:
             n = v.width
             for extent in v.shape:
@@ -248,7 +252,8 @@ class Reader:
             x = TensorInfo((v.name, v.dtype, v.shape, v.offset, n, b"", 0, "", 0.0), file.path, number)
             x.strides = None if v.is_contiguous else v.strides
             x.span, x.flags = v.span, v.flags
-            x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
+            whole = file.tensors[at] if (at := bisect_right(starts, v.offset) - 1) >= 0 else None
+            x.loss = whole.loss if whole and v.offset < whole.offset + max(whole.size, 1) else None
             result[v.name] = None if v.name in result else x
         return result
 
@@ -269,6 +274,9 @@ class Reader:
         from ._torch_views import find_views
 
         def read(offset: int, size: int) -> bytearray:
+            self._n_view_read += size  # a file that is another again takes a few bytes of the snapshot
+            if self.base_identity is None and self._n_view_read > (16 << 20) + 64 * self._source.size:
+                raise ValueError("with those of other files they say more than the size of the LMC file allows")
             return self._read_file(file, offset, size)
 
         if not file.path.endswith(".distcp"):

@@ -69,14 +69,16 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 }
 
 #ifndef LMC_NO_ENCODER
-/* All blocks stored. It is also the room that lets several workers encode side by side without
- * waiting for packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
+/* All blocks stored, and as small as they are without the prediction, for it may turn out to be
+ * useless. It is also the room that lets several workers encode side by side without waiting for
+ * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
-    const size_t block_size = lmc__take_tensor_options(&o, options);
+    size_t block_size = lmc__take_tensor_options(&o, options);
     uint64_t headers;
     if (block_size == 0) return SIZE_MAX;
+    if (!o.quantizer) block_size = lmc__get_block_size(o.dtype, o.log2_block, 0);
     headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
     return size <= SIZE_MAX - headers ? size + (size_t)headers : SIZE_MAX;
 }
