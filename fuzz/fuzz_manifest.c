@@ -56,6 +56,7 @@ static FILE *silence;
 #include "../cli/format/zip.c"
 #include "../cli/input/archive.c"
 #include "../cli/input/base.c"
+#include "../cli/input/common.c"
 #include "../cli/input/damage.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"

@@ -11,15 +11,15 @@
 #define MOST_BLOCKS 1024 /* that are tried on each side of one that is damaged */
 
 /* A tensor, or bytes of the file before, between or behind them. */
-struct part {
+struct damaged_part {
     const lmc_tensor *tensor;
     uint64_t start, end;
 };
 
 /* next: a tensor that does not end before `at`, counted up. */
-static struct part find_part(const lmc_file *f, uint64_t at, size_t *next)
+static struct damaged_part find_part(const lmc_file *f, uint64_t at, size_t *next)
 {
-    struct part p = {NULL, 0, f->size};
+    struct damaged_part p = {NULL, 0, f->size};
     while (*next < f->n_tensors && f->tensors[*next].offset + f->tensors[*next].size <= at) ++*next;
     if (*next) p.start = f->tensors[*next - 1].offset + f->tensors[*next - 1].size;
     if (*next == f->n_tensors) return p;
@@ -84,8 +84,8 @@ static int is_damaged(const struct search *s, uint64_t at)
 }
 
 /* All blocks side by side that are damaged, as far as they are in the part; at: a byte of one. */
-static void widen(const struct search *s, const struct part *p, uint64_t at, uint64_t *start,
-                  uint64_t *end)
+static void widen(const struct search *s, const struct damaged_part *p, uint64_t at,
+                  uint64_t *start, uint64_t *end)
 {
     *start = start_of_block(s, p->start, at);
     *end = end_of_block(s, at, p->end);
@@ -95,7 +95,7 @@ static void widen(const struct search *s, const struct part *p, uint64_t at, uin
         *end = end_of_block(s, *end, p->end);
 }
 
-static void describe(const lmc_file *f, const struct part *p, uint64_t start, uint64_t end,
+static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t start, uint64_t end,
                      char text[DAMAGE_TEXT])
 {
     const uint64_t origin = p->tensor ? p->start : 0;
@@ -119,7 +119,7 @@ int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *b
     size_t next = 0;
     *text = 0;
     while (at < f->size && *budget && !is_found) {
-        const struct part p = find_part(f, at, &next);
+        const struct damaged_part p = find_part(f, at, &next);
         const uint64_t end = end_of_block(&s, at, p.end - at < STEP ? p.end : at + STEP);
         if (place_of_block(&s, at) == UINT64_MAX) break; /* the reader of a salvage */
         const enum lmc_status status = read_part(&s, at, end - at);
@@ -143,7 +143,7 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
     uint64_t budget = DAMAGE_BUDGET;
     char text[DAMAGE_TEXT];
     size_t next = 0;
-    const struct part p = find_part(f, at, &next);
+    const struct damaged_part p = find_part(f, at, &next);
     if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
         find_damage(a, number, at, &budget, text))
         return fail_archive_at(a, status, text);
