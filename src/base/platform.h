@@ -98,7 +98,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
 #define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
-#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 #define LMC__AVX512                                                                                \
     __attribute__((target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \

@@ -15,7 +15,7 @@
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
  * is coded is made of this list alone: the elements are kept, for later they would have to be
  * fetched again, one by one, from all over the block.
  *
@@ -36,7 +36,7 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
 
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
                                        const lmc__changed *changed, size_t most, const uint8_t *src,
                                        const uint8_t *base, size_t n, unsigned width)
 {
@@ -66,8 +66,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
                 differ[w] &= ~(element << i * lane);
             }
     }
-    crcs[0] = k->crc32c(0, src, size);
-    crcs[1] = k->crc32c(0, base, size);
+    *crc = k->crc32c(0, src, size);
     return n_changed;
 }
 
@@ -85,17 +84,17 @@ static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size
     return n_changed;
 }
 
-/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
+/* Strip by strip: the CRC brings it to the first cache and fetches the next one. Then 32 bytes a
  * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
  * stays. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t *crc, const lmc__changed *changed,
                                             size_t most, const uint8_t *src, const uint8_t *base,
                                             size_t n, unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
     size_t i, n_changed = 0;
-    crcs[0] = crcs[1] = 0;
+    *crc = 0;
     for (i = 0; i + step <= n; i += step) {
         const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
         const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
@@ -105,10 +104,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed
         uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
         if (i % strip == 0 && n - i >= strip) {
             const size_t at = i * width;
-            crcs[0] =
-                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
-            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
-                                          base + at + LMC__STRIP_SIZE);
+            *crc = lmc__crc_ahead_avx2(*crc, src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
         }
         if (differ == 0) continue;
         differ &= width == 1   ? 0xFFFFFFFF
@@ -122,29 +118,28 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed
     }
     n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
     i = n - n % strip;
-    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
-    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
+    *crc = lmc__crc32c_avx2(*crc, src + i * width, (n - i) * width);
     return n_changed;
 }
 
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *crc,
                                                const lmc__changed *changed, size_t most,
                                                const uint8_t *src, const uint8_t *base, size_t n,
                                                unsigned width)
 {
     size_t n_changed;
     (void)k;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crc, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
  * follow once in a strip, which is in the first cache then. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t *crc, const lmc__changed *changed,
                                                 size_t most, const uint8_t *src,
                                                 const uint8_t *base, size_t n, unsigned width)
 {
@@ -152,10 +147,10 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
                   fold = lmc__crc_factor(4);
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
-    __m512i sum[2][4], start = lmc__crc_start(0);
+    __m512i sum[4], start = lmc__crc_start(0);
     size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
-    LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
         uint64_t differ[4];
         size_t n_differ = 0;
@@ -172,11 +167,9 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
                         : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
                                      : _mm512_cmpneq_epi64_mask(a, b);
             n_differ += (size_t)_mm_popcnt_u64(differ[v]);
-            sum[0][v] = lmc__crc_fold(sum[0][v], fold, a);
-            sum[1][v] = lmc__crc_fold(sum[1][v], fold, b);
+            sum[v] = lmc__crc_fold(sum[v], fold, a);
         }
-        sum[0][0] = _mm512_xor_si512(sum[0][0], start);
-        sum[1][0] = _mm512_xor_si512(sum[1][0], start);
+        sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
         if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
@@ -193,21 +186,19 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__cha
     }
     for (; n_kept < n_changed; n_kept++)
         lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
-    crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
-    crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
-    crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
-    crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
+    *crc = i ? lmc__crc_finish(sum, 4) : 0;
+    *crc = lmc__crc32c_avx512(*crc, src + i * width, (n - i) * width);
     return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
 }
 
-LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
+LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t *crc,
                                                    const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
     (void)k;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(crc, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;

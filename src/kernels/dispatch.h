@@ -68,36 +68,23 @@ static int lmc__cpu_has(enum lmc_tier tier)
 }
 #endif
 
-#if LMC__X86
-/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
-static const lmc__kernels *lmc__avx2_kernels(void)
-{
-    unsigned a, b, c, d;
-    if (!lmc__cpu_has(LMC_TIER_AVX2)) return NULL;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(c >> 10 & 1)) return &lmc__kernels_avx2;
-    return &lmc__kernels_avx2_vpclmul;
-}
-#endif
-
 #if LMC__NEON
 /* The table of NEON for this CPU. Only the system may ask the CPU, so it must tell; where it is not
  * known how to ask it, the tables of the scalar CRCs do. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__APPLE__) || (defined(__ARM_FEATURE_CRC32) && defined(__ARM_FEATURE_AES))
+#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
     return &lmc__kernels_neon;
 #elif defined(__linux__)
-    const unsigned long has = getauxval(AT_HWCAP);
-    if (!(has >> 7 & 1)) return &lmc__kernels_neon_only;                 /* HWCAP_CRC32 */
-    return has >> 4 & 1 ? &lmc__kernels_neon : &lmc__kernels_neon_crc32; /* HWCAP_PMULL */
+    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
+                                        : &lmc__kernels_neon_only;
 #else
     return &lmc__kernels_neon_only;
 #endif
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for
- * NEON and AVX2 have several tables. */
+/* The table of a tier, or NULL where this build or this machine lacks it. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
@@ -106,7 +93,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     case LMC_TIER_NEON: return lmc__neon_kernels();
 #endif
 #if LMC__X86
-    case LMC_TIER_AVX2: return lmc__avx2_kernels();
+    case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE

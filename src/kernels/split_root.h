@@ -52,7 +52,7 @@
  * Other planes' places behind the strip are not touched: split writes exactly. */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                                  int rotate, lmc__progress done)
+                                  enum lmc__order order, lmc__progress done)
 {
     size_t i, m;
     unsigned p;
@@ -61,7 +61,7 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
         done.crc = k->crc32c(done.crc, src + i * width, m * width);
-        k->split(&strip, src + i * width, m, width, rotate);
+        k->split(&strip, src + i * width, m, width, order);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
                            *const left = root->left ? root->left + (i - done.n_right) : NULL,
@@ -77,9 +77,9 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
 /* The tiers without a loop of their own: scalar, NEON, SIMDe. */
 static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
                                        lmc__parted *root, const uint8_t *src, size_t n,
-                                       unsigned width, int rotate)
+                                       unsigned width, enum lmc__order order)
 {
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, lmc__no_progress());
+    return lmc__split_strips(k, planes, root, src, n, width, order, lmc__no_progress());
 }
 
 #if LMC__X86
@@ -105,7 +105,7 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
-                                                         unsigned width, int rotate, int has_root)
+                                                         unsigned width, enum lmc__order order, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     __m256i v[8], split = _mm256_setzero_si256();
@@ -133,7 +133,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
                 v[p] = lmc__load_avx2(from + j * width + 32 * p);
-                if (rotate) v[p] = lmc__rotate_avx2(v[p], width, 1);
+                if (order) v[p] = lmc__to_residuals_avx2(v[p], width, order);
             }
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
@@ -164,12 +164,12 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP_AVX2 lmc__progress lmc__split_root_##width##_avx2(                                   \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate)                                                                                \
+        enum lmc__order order)                                                                                \
     {                                                                                              \
-        if (root && width == 1 && !rotate)                                                         \
+        if (root && width == 1 && !order)                                                         \
             return lmc__split_root_loop_avx2(planes, root, src, n, width, 0, 1);                   \
-        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
-        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
+        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, order, 1);        \
+        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, order, 0);                  \
     }
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
@@ -178,24 +178,24 @@ LMC__DEFINE_SPLIT_ROOT(4)
 
 LMC__LOOP_AVX2 lmc__progress lmc__split_root_8_avx2(const lmc__planes *planes,
                                                     const lmc__parted *root, const uint8_t *src,
-                                                    size_t n, int rotate)
+                                                    size_t n, enum lmc__order order)
 {
-    return lmc__split_root_loop_avx2(planes, root, src, n, 8, rotate, root != NULL);
+    return lmc__split_root_loop_avx2(planes, root, src, n, 8, order, root != NULL);
 }
 
 /* By strips what is rare: a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
-                                               unsigned width, int rotate)
+                                               unsigned width, enum lmc__order order)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
-        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
-        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
-        default: done = lmc__split_root_8_avx2(planes, root, src, n, rotate);
+        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, order); break;
+        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, order); break;
+        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, order); break;
+        default: done = lmc__split_root_8_avx2(planes, root, src, n, order);
         }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
+    return lmc__split_strips(k, planes, root, src, n, width, order, done);
 }
 
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
@@ -212,7 +212,7 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc_
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
-                                                             unsigned width, int rotate,
+                                                             unsigned width, enum lmc__order order,
                                                              int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
@@ -246,8 +246,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
-        if (rotate)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 1);
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__to_residuals_avx512(v[p], width, order);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
@@ -279,10 +280,10 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate)                                                                                \
+        enum lmc__order order)                                                                                \
     {                                                                                              \
-        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1);      \
-        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0);                \
+        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, order, 1);      \
+        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, order, 0);                \
     }
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
@@ -291,23 +292,23 @@ LMC__DEFINE_SPLIT_ROOT(4)
 
 LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
                                                         const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, int rotate)
+                                                        size_t n, enum lmc__order order)
 {
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL);
+    return lmc__split_root_loop_avx512(planes, root, src, n, 8, order, root != NULL);
 }
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
-                                                   unsigned width, int rotate)
+                                                   unsigned width, enum lmc__order order)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate); break;
-        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate); break;
-        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate);
+        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
+        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
+        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
+        default: done = lmc__split_root_8_avx512(planes, root, src, n, order);
         }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
+    return lmc__split_strips(k, planes, root, src, n, width, order, done);
 }
 #endif
 #endif /* LMC_NO_ENCODER */

@@ -40,6 +40,8 @@ typedef struct lmc__snapshot_job {
     int is_own_prediction;
     /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
     uint8_t *content;
+    /* a reader's: number of its run */
+    size_t run;
     /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
      */
     int is_identified;
@@ -120,14 +122,15 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
+/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that are
  * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
  * shrink, so jobs that are planned keep theirs. */
-static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
-    const size_t size = ((lmc_block_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    const size_t size =
+        ((lmc_block_workspace_size(block_size / width, width) + 15) & ~(size_t)15) + temp_size;
     LMC__TRY(lmc__reserve(&c->jobs,
                           lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
@@ -171,29 +174,36 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the CRC-64 of all that a job decodes goes, if that is one piece: then it is taken on the
- * way. NULL: pieces are summed up one by one, when they are decoded. */
-static uint64_t *lmc__whole_crc64(const lmc__coder *c, const lmc__snapshot_job *job)
+/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
+ * NULL: pieces are summed up one by one, when they are decoded. */
+static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
-    return piece && piece->in_tensor && piece->size == job->job.info.size ? &piece->crc64 : NULL;
+    return piece && piece->in_tensor && piece->phase == 0 && piece->size == job->job.info.size
+               ? &piece->sum
+               : NULL;
 }
 
-/* The CRCs of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own. Pieces of different jobs are
+/* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
+ * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
  * different ones, so tasks do not disturb each other. */
-static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
+static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
     for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
-        if (piece->in_tensor && job->job.streaming.crc64 != &piece->crc64)
-            piece->crc64 = k->crc64(0, content, piece->size);
+        if (piece->in_tensor) {
+            piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
+            if (job->job.streaming.sum != &piece->sum)
+                piece->sum = lmc__sum_words(k, content, piece->size, piece->phase);
+        }
         if (piece->part_size)
-            piece->part_crc =
-                piece->part_size == size ? crc : k->crc32c(0, content, piece->part_size);
+            piece->part_crc = piece->part_size == size ? crc
+                              : piece->in_tensor && piece->part_size == piece->size
+                                  ? piece->crc
+                                  : k->crc32c(0, content, piece->part_size);
         content += piece->size;
     }
 }
@@ -207,7 +217,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
     if (job->job.status == LMC_OK && job->content) memcpy(job->content, content, job->job.src_size);
     if (job->job.status == LMC_OK)
-        lmc__set_piece_crcs(c, job, content, job->job.src_size,
+        lmc__set_piece_sums(c, job, content, job->job.src_size,
                             lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
 #endif
@@ -224,13 +234,13 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.crc64 = job->is_identified ? lmc__whole_crc64(c, job) : NULL;
+        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
-    lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
@@ -333,13 +343,11 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
  * says. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
 {
-    const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
-                   layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
-    /* R7-11 */
+    const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
+    /* R3-12 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
-    /* R4.2-2 */
+    /* R3-13 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }

@@ -45,7 +45,7 @@ typedef struct lmc__job {
     lmc__streaming streaming;
     size_t skip, keep;
 
-    lmc_position position;
+    uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
     enum lmc_status status;
 } lmc__job;
@@ -60,7 +60,7 @@ typedef struct lmc__wave {
 } lmc__wave;
 
 /* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 8 MiB do not come in fours. */
+ * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -107,12 +107,12 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
         source.first = job->first_element;
         source.n = job->src_size / job->quant->width;
         job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->position, ws,
+                                            job->quant, &source, job->level, job->number, ws,
                                             wave->workspace_size, &content);
     } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                                         job->src_size, job->base, job->dtype, !job->is_ungrouped,
-                                        job->level, job->position, ws, wave->workspace_size);
+                                        job->level, job->number, ws, wave->workspace_size);
     return content;
 }
 #endif
