@@ -385,14 +385,14 @@ class SaveTransforms(_StorageWriterTransforms):
         self._extension = Extension(level=level, threads=threads)
         self._base = _open_base(base, storage_options)
         #: torch does not pass on what is raised in a writer's threads, nor what torch.save's stream raises.
-        self.errors: list[BaseException] = []
+        self.errors: list[BaseException] | None = None  # but while data is written; a thread may go on after that
         if self._base is not None:
             fs, where = _open_file_system(path, storage_options)
             self.check_base(is_deep=fs.exists(fs.concat_path(where, ".metadata")))  # else no checkpoint can be lost
 
     def transform_save_stream(self, write_item: WriteItem, raw_stream: io.IOBase) -> tuple[IO[bytes], list[str]]:
         output, _ = super().transform_save_stream(write_item, raw_stream)
-        extension, data = self._extension, write_item.tensor_data
+        extension, data, errors = self._extension, write_item.tensor_data, self.errors
         name = dtype = ""
         base = None
         note = b""
@@ -402,10 +402,11 @@ class SaveTransforms(_StorageWriterTransforms):
             if data is not None and self._base is not None:
                 base, note = self._find_base(name, data)
         except BaseException as error:
-            self.errors.append(error)
+            if errors is not None:
+                errors.append(error)
             raise
         threads = _share_threads(extension._threads)
-        encoder = _Encoder(output, extension._level, threads, dtype, name, base, note, self.errors)
+        encoder = _Encoder(output, extension._level, threads, dtype, name, base, note, errors)
         return cast(IO[bytes], encoder), [extension.get_descriptor()]
 
     def check_base(self, *, is_deep: bool = False) -> None:
@@ -469,7 +470,6 @@ class Writer(FileSystemWriter):
         if checkpoint_id:
             self.fs, self.path = _open_file_system(checkpoint_id, self._storage_options)
             self.transforms.path = self.path
-        self.transforms.errors.clear()
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         is_there = is_coordinator and self.fs.exists(self.fs.concat_path(self.path, ".metadata"))
@@ -479,8 +479,8 @@ class Writer(FileSystemWriter):
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        errors = self.transforms.errors
-        errors.clear()
+        errors: list[BaseException] = []
+        self.transforms.errors = errors
         try:
             try:
                 future = super().write_data(plan, planner)
@@ -494,6 +494,7 @@ class Writer(FileSystemWriter):
                 raise RuntimeError(error) from (errors[0] if errors else None)
             return future
         finally:  # a traceback keeps frames, those keep this writer, and it is not to keep the traceback
+            self.transforms.errors = None
             errors.clear()
 
 
