@@ -789,7 +789,7 @@ static void test_options(void)
             wanted = k < 6 ? LMC_OK : LMC_ERR_ARGUMENT;
 #ifndef LMC_NO_QUANTIZE
             if (all[i].use == use_quantizer) { /* which has no default of bits and bound */
-                if (here > 8) ((lmc_quantizer_options *)(void *)options)->bits = 8;
+                if (here >= 16) ((lmc_quantizer_options *)(void *)options)->bits = 8;
                 else wanted = LMC_ERR_ARGUMENT;
             }
 #endif
