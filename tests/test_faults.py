@@ -735,8 +735,8 @@ def build():
     os.makedirs(OUT, exist_ok=True)
     cc = os.environ.get("CC", "cc").split() if not SANITIZE else [next(filter(shutil.which, ("clang-19", "clang", "cc")))]
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
-    source, cli = os.path.join(ROOT, "tests", "faults.c"), os.path.join(ROOT, "cli")
-    files = [os.path.join(at, name) for at, _, names in os.walk(cli) for name in names if name[-2:] in (".c", ".h")]
+    source, rooms = os.path.join(ROOT, "tests", "faults.c"), (os.path.join(ROOT, "cli"), os.path.join(ROOT, "formats"))
+    files = [os.path.join(at, name) for room in rooms for at, _, names in os.walk(room) for name in names if name[-2:] in (".c", ".h")]
     if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
                                                    capture_output=True).returncode:
         return "tests/faults.c cannot be compiled here"
