@@ -161,22 +161,14 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* 0 or errno. What gets a temporary name on the way has it no longer than for a moment. */
+/* Its name, or, where another file is replaced, a temporary one. 0 or errno. */
 static int name_unnamed(struct output *out)
 {
-    char *name = temporary_name_beside(out->path);
     int error;
     lock_temporary();
     error = link_unnamed(out->fd, out->path);
-    if (error == EEXIST && out->force) {
-        error = link_temporary(out->fd, name);
-        if (!error && rename(name, out->path) != 0) {
-            error = errno;
-            unlink(name);
-        }
-    }
     unlock_temporary();
-    free(name);
+    if (error == EEXIST && out->force) error = link_temporary(out->path, out->fd, &out->temporary);
     return error;
 }
 
@@ -216,13 +208,12 @@ static int rename_temporary(const struct output *out)
  * again. */
 static int publish_output(struct output *out, const struct attributes *attributes)
 {
-    int directory, error = open_directory_of(out->path, &directory), is_named = 0;
+    int directory, error = open_directory_of(out->path, &directory);
     if (!error && !out->temporary) {
         error = name_unnamed(out);
-        is_named = !error;
         if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
     }
-    if (!error && !is_named) error = rename_temporary(out);
+    if (!error && out->temporary) error = rename_temporary(out);
     if (error || out->is_synced_later) {
         if (directory >= 0) close(directory);
         return error;

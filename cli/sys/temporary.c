@@ -167,7 +167,8 @@ int link_unnamed(int fd, const char *path)
     return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
-int link_temporary(int fd, char *pattern)
+/* As mkstemp() does, for what has no name yet. 0 or errno */
+static int link_pattern(int fd, char *pattern)
 {
     char *const end = pattern + strlen(pattern) - 6;
     struct timespec now;
@@ -221,6 +222,22 @@ void say_left_behind(const char *path)
         }
     if (d) closedir(d);
     free(directory);
+}
+
+int link_temporary(const char *path, int fd, const char **name)
+{
+    char *made = temporary_name_beside(path);
+    int error;
+    lock_temporary();
+    error = link_pattern(fd, made);
+    if (!error) {
+        register_temporary(made);
+        temporary.locked_fd = lock_made(made, fd);
+    }
+    unlock_temporary();
+    if (error) free(made);
+    else *name = made;
+    return error;
 }
 
 int create_temporary(const char *path, int *fd, const char **name)

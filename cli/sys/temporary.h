@@ -49,10 +49,11 @@ int is_temporary_name(const char *path);
  * link_unnamed() gives it one. 0 or errno: the system, or this file system, has no such files. */
 int open_unnamed(const char *path, int *fd);
 
-/* Gives it a name that is not there yet, or one of the pattern that temporary_name_beside() makes,
- * which becomes the name. 0 or errno. */
+/* Gives it a name that is not there yet. 0 or errno. */
 int link_unnamed(int fd, const char *path);
-int link_temporary(int fd, char *pattern);
+
+/* Gives it a temporary name beside path; *name is the caller's. 0 or errno. */
+int link_temporary(const char *path, int fd, const char **name);
 
 /* Creates a temporary file beside path, open as *fd, or a directory if fd is NULL; *name is the
  * caller's. */
