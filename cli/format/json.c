@@ -56,6 +56,26 @@ json_t *make_json_number(uint64_t value)
     return (json_t *)check_memory(json_string(text));
 }
 
+json_t *make_json_numbers(const uint64_t *values, unsigned n)
+{
+    json_t *list = (json_t *)check_memory(json_array());
+    for (unsigned i = 0; i < n; i++)
+        if (json_array_append_new(list, make_json_number(values[i])) != 0) check_memory(NULL);
+    return list;
+}
+
+json_t *make_json_layout(const char *name, const char *dtype, unsigned rank, const uint64_t *shape,
+                         const uint64_t *strides, uint64_t offset)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "name", name);
+    set_json_text(object, "dtype", dtype);
+    set_json(object, "shape", make_json_numbers(shape, rank));
+    if (strides) set_json(object, "strides", make_json_numbers(strides, rank));
+    set_json_number(object, "offset", offset);
+    return object;
+}
+
 void set_json_number(json_t *object, const char *key, uint64_t value)
 {
     set_json(object, key, make_json_number(value));
@@ -186,4 +206,11 @@ void put_json_members(struct json_writer *w, json_t *object)
     json_t *value;
     json_object_foreach(object, key, value) put_json(w, key, json_incref(value));
     json_decref(object);
+}
+
+void end_json_line(struct json_writer *w)
+{
+    end_json(w, '}');
+    (void)finish_json(w);
+    putchar('\n');
 }

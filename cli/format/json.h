@@ -44,6 +44,13 @@ void set_json_identity(json_t *object, const char *key, const uint8_t *bytes);
 /* With the digits that mean something. */
 void set_json_real(json_t *object, const char *key, double value);
 
+/* A list of them. */
+json_t *make_json_numbers(const uint64_t *values, unsigned n);
+
+/* How a tensor lies in its file, as all listings say it. strides: of a view; else NULL */
+json_t *make_json_layout(const char *name, const char *dtype, unsigned rank, const uint64_t *shape,
+                         const uint64_t *strides, uint64_t offset);
+
 /* A document that is being written. */
 struct json_writer {
     int (*write)(void *user, const void *data, size_t size); /* 0 or errno */
@@ -71,5 +78,8 @@ void put_json_members(struct json_writer *w, json_t *object);
 
 /* Writes what is in the buffer; returns w->error. */
 int finish_json(struct json_writer *w);
+
+/* Closes the document, an object on standard output, and ends its line. */
+void end_json_line(struct json_writer *w);
 
 #endif

@@ -504,17 +504,14 @@ static void put_safetensors_header(struct json_writer *w, const struct chosen *l
     for (size_t i = 0; i < n; i++) {
         const lmc_tensor *const t = tensor_of_chosen(&list[i]);
         const unsigned width = widened_width(t, options);
-        json_t *entry = (json_t *)check_memory(json_object()),
-               *shape = (json_t *)check_memory(json_array()),
-               *offsets = (json_t *)check_memory(json_array());
-        for (unsigned k = 0; k < t->rank; k++)
-            json_array_append_new(shape, make_json_number(t->shape[k]));
-        json_array_append_new(offsets, make_json_number(at));
+        json_t *entry = (json_t *)check_memory(json_object());
+        uint64_t offsets[2];
+        offsets[0] = at;
         at += width ? t->size / width * 4 : t->size;
-        json_array_append_new(offsets, make_json_number(at));
+        offsets[1] = at;
         set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
-        set_json(entry, "shape", shape);
-        set_json(entry, "data_offsets", offsets);
+        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
+        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
         put_json(w, t->name, entry);
     }
     end_json(w, '}');

@@ -141,9 +141,7 @@ static void print_json_diff(const struct diff *d, const struct diff_rest *rest)
     set_json_number(object, "direct_size", sum.direct);
     put_json_members(&w, object);
     put_json_rest(&w, rest);
-    end_json(&w, '}');
-    (void)finish_json(&w);
-    putchar('\n');
+    end_json_line(&w);
 }
 
 int diff_snapshots(char *from, char *to, const struct diff_options *options)

@@ -282,20 +282,9 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     }
 }
 
-static json_t *make_json_shape(const uint64_t *shape, unsigned rank)
-{
-    json_t *list = (json_t *)check_memory(json_array());
-    for (unsigned i = 0; i < rank; i++) json_array_append_new(list, make_json_number(shape[i]));
-    return list;
-}
-
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
 {
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "name", t->name);
-    set_json_text(object, "dtype", t->dtype);
-    set_json(object, "shape", make_json_shape(t->shape, t->rank));
-    set_json_number(object, "offset", t->offset);
+    json_t *object = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
     set_json_number(object, "size", t->size);
     set_json_number(object, "packed_size",
                     snapshot_encoded_size(a->reader, file, t->offset, t->size));
@@ -318,13 +307,8 @@ static void put_json_views(struct json_writer *w, struct archive *a, size_t numb
     if (!look_inside(&c, a, number)) return;
     for (size_t i = 0; i < c.n_views; i++) {
         const struct container_view *const v = &c.views[i];
-        json_t *object = (json_t *)check_memory(json_object());
-        set_json_text(object, "name", v->name);
-        set_json_text(object, "dtype", v->dtype);
-        set_json(object, "shape", make_json_shape(v->shape, v->rank));
-        set_json(object, "strides", make_json_shape(v->strides, v->rank));
-        set_json_number(object, "offset", v->offset);
-        put_json(w, NULL, object);
+        put_json(w, NULL,
+                 make_json_layout(v->name, v->dtype, v->rank, v->shape, v->strides, v->offset));
     }
     container_free(&c);
 }
@@ -431,9 +415,7 @@ static void print_json(struct archive *a)
     begin_json(&w, "metadata", '{');
     put_json_metadata(&w, a);
     end_json(&w, '}');
-    end_json(&w, '}');
-    (void)finish_json(&w);
-    putchar('\n');
+    end_json_line(&w);
 }
 
 int list_file(const char *path, const struct list_options *options)

@@ -84,26 +84,6 @@ static void print_plain(const struct plain *p, const char *name, const struct co
 
 /* -- JSON -- */
 
-static json_t *make_json_list(const uint64_t *numbers, unsigned n)
-{
-    json_t *list = (json_t *)check_memory(json_array());
-    for (unsigned i = 0; i < n; i++) json_array_append_new(list, make_json_number(numbers[i]));
-    return list;
-}
-
-/* strides: NULL of a tensor that is no view */
-static json_t *make_json_entry(const char *name, const char *dtype, unsigned rank,
-                               const uint64_t *shape, const uint64_t *strides, uint64_t offset)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "name", name);
-    set_json_text(object, "dtype", dtype);
-    set_json(object, "shape", make_json_list(shape, rank));
-    if (strides) set_json(object, "strides", make_json_list(strides, rank));
-    set_json_number(object, "offset", offset);
-    return object;
-}
-
 static void put_json_plain_file(struct json_writer *w, const struct plain_file *f)
 {
     const struct container *c = &f->container;
@@ -118,7 +98,7 @@ static void put_json_plain_file(struct json_writer *w, const struct plain_file *
     begin_json(w, "tensors", '[');
     for (size_t i = 0; i < c->n_tensors; i++) {
         const lmc_tensor *t = &c->tensors[i];
-        object = make_json_entry(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
+        object = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
         set_json_number(object, "size", t->size);
         put_json(w, NULL, object);
     }
@@ -127,7 +107,7 @@ static void put_json_plain_file(struct json_writer *w, const struct plain_file *
     for (size_t i = 0; i < c->n_views; i++) {
         const struct container_view *v = &c->views[i];
         put_json(w, NULL,
-                 make_json_entry(v->name, v->dtype, v->rank, v->shape, v->strides, v->offset));
+                 make_json_layout(v->name, v->dtype, v->rank, v->shape, v->strides, v->offset));
     }
     end_json(w, ']');
     end_json(w, '}');
@@ -148,9 +128,7 @@ static void print_json_plain(const struct plain *p, const char *name)
     begin_json(&w, "files", '[');
     for (size_t i = 0; i < p->n; i++) put_json_plain_file(&w, &p->files[i]);
     end_json(&w, ']');
-    end_json(&w, '}');
-    (void)finish_json(&w);
-    putchar('\n');
+    end_json_line(&w);
 }
 
 void list_plain(const struct plain *p, const char *name, const struct list_options *options)

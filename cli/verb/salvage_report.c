@@ -127,17 +127,10 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
     int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
     const uint64_t lost = count_lost(s, t->offset, end, &wants_base);
     const char *state = name_state(t->size, lost, confirmed);
-    json_t *entry = (json_t *)check_memory(json_object()),
-           *shape = (json_t *)check_memory(json_array());
+    json_t *entry = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
     s->n_tensors++;
     s->n_whole_tensors += (unsigned)(lost == 0 && confirmed >= 0);
     s->n_with_base += (unsigned)wants_base;
-    set_json_text(entry, "name", t->name);
-    set_json_text(entry, "dtype", t->dtype);
-    for (unsigned i = 0; i < t->rank; i++)
-        if (json_array_append_new(shape, make_json_number(t->shape[i])) != 0) check_memory(NULL);
-    set_json(entry, "shape", shape);
-    set_json_number(entry, "offset", t->offset);
     set_json_number(entry, "size", t->size);
     set_json(entry, "state", json_string(state));
     set_json(entry, "confirmed", json_boolean(confirmed > 0));

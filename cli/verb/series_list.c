@@ -90,9 +90,7 @@ static void print_series_as_json(const struct series *s, const long *counts)
         if (s->list[i].state != STATE_GONE)
             put_json(&w, NULL, make_json_entry(s, &s->list[i], counts[i]));
     end_json(&w, ']');
-    end_json(&w, '}');
-    (void)finish_json(&w);
-    putchar('\n');
+    end_json_line(&w);
 }
 
 /* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". */

@@ -256,9 +256,7 @@ static void print_json_stats(const struct stats *s)
     begin_json(&w, "snapshots", '[');
     for (size_t i = 0; i < s->n; i++) put_json_step(&w, &s->steps[i]);
     end_json(&w, ']');
-    end_json(&w, '}');
-    (void)finish_json(&w);
-    putchar('\n');
+    end_json_line(&w);
 }
 
 /* -- the verb -- */
