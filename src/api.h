@@ -105,12 +105,13 @@
  *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
  *                         wrong for a shared library. What is no size (above 4096, or no multiple
  *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- * their ends, which could be mistaken for members. structs with          keep their size, for they
- * stand in arrays, or a library fills what its reserved words        caller has laid out. A member
- * that is added takes such a word, and 0 is its default, or says that the library does not know it.
- * Libraries set them to zero, and refuse a file or tensor to be written in which they are not:
- * LMC_ERR_UNSUPPORTED. other structs         stay as they are: callbacks, small parts of others,
- * lmc_array. */
+ *                         their ends, which could be mistaken for members.
+ *   structs with          keep their size, for they stand in arrays, or a library fills what its
+ *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
+ *                         its default, or says that the library does not know it. Libraries set
+ *                         them to zero, and refuse a file or tensor to be written in which they are
+ *                         not: LMC_ERR_UNSUPPORTED.
+ *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
