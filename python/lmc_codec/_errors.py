@@ -183,7 +183,7 @@ def make_error(
 ) -> LMCError:
     if status == 23:
         text = "truncated: the data ends early, or something follows it; fetch or write the file again"
-    if status == 30:
+    if status == 30 and where is not None and str(where):  # what lies in memory has nothing beside it
         text += " (base='auto' looks for it beside the file)"
     parts = [str(x) for x in (where, what) if x is not None and str(x)]
     error = _KINDS.get(status, LMCError)(": ".join([*parts, text]))

@@ -761,9 +761,10 @@ def open(
 
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
     read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it
-    is found beside the file, by its identity, and so are the bases that it needs itself. threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
-    "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
-    http: headers by name, or "headers", and "timeout" (30): seconds without a byte.
+    is found beside the file, by its identity, and so are the bases that it needs itself. threads: None is as many as
+    there are, at most 8. framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB),
+    max_total_size: limits for files of strangers. storage_options: for fsspec; for http: headers by name, or "headers",
+    and "timeout" (30): seconds without a byte.
     """
     return Reader(
         source,

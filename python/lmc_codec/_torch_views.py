@@ -374,7 +374,8 @@ class _File(io.RawIOBase):
 
 def find_views(read: Read, size: int, rows: Rows, weight: int | None = None) -> list[View] | None:
     """What a file of torch.save() has beside the tensors that the index lists and instead of them. None: it has others
-    before its last archive, as a .distcp file has. weight: bytes on the disk that it was read from; None: its own. Raises ValueError if the file is not understood."""
+    before its last archive, as a .distcp file has. weight: bytes on the disk that it was read from; None: its own.
+    Raises ValueError if the file is not understood."""
     if bytes(read(0, 4)) != MAGIC:
         return []
     start, views = read_archive(read, 0, size, rows, {}, weight) or (0, [])

@@ -414,7 +414,8 @@ def test_missing_base_is_named(tmp_path, weights):
     with pytest.raises(lmc.MissingBaseError) as caught:
         files.load_file(tmp_path / "b.lmc")
     assert str(caught.value) == (
-        f"{tmp_path}/b.lmc: tensor 'w': this is a delta: its base, the snapshot {identity}..., is needed: give base="
+        f"{tmp_path}/b.lmc: tensor 'w': this is a delta: its base, the snapshot {identity}... (once called a.lmc), is needed: "
+        "give base= (base='auto' looks for it beside the file)"
     )
     assert caught.value.status == 30
     command = os.path.join(os.path.dirname(lmc.__file__), "bin", "lmc")
