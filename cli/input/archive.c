@@ -47,17 +47,16 @@ static int is_damaged_version(const uint8_t *header)
 }
 
 /* Some bytes of the magic were changed, but not most. */
-static int is_nearly(const uint8_t *bytes, const uint8_t *magic)
+static int is_nearly(const uint8_t *bytes)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < 8; i++) n += bytes[i] == magic[i];
+    for (unsigned i = 0; i < 8; i++) n += bytes[i] == start_magic[i];
     return n >= 5;
 }
 
 /* What is wrong with a file that was recognised, or was one before it was sent as text. */
 static int fail_damaged(const char *name, enum lmc_status status, const char *where)
 {
-    static const uint8_t magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     uint8_t bytes[8];
     struct stat st;
     uint64_t end;
@@ -66,11 +65,11 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     if (fd >= 0) close(fd);
     if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);
     if (st.st_size == 0) return fail(CODE_CORRUPT, name, "is empty");
-    if (is_read && memcmp(bytes, magic, sizeof magic) != 0)
+    if (is_read && memcmp(bytes, start_magic, sizeof start_magic) != 0)
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
-                    memcmp(bytes, magic, 4) == 0
+                    memcmp(bytes, start_magic, 4) == 0
                         ? ", or one whose line ends were changed on the way: send it as binary data"
-                    : is_nearly(bytes, magic) || ends_as_snapshot(name)
+                    : is_nearly(bytes) || ends_as_snapshot(name)
                         ? ", or one whose first bytes are damaged: 'lmc salvage' recovers it then"
                         : "");
     if (!is_read || status == LMC_ERR_NOT_LMC)

@@ -18,6 +18,7 @@
 #include "opened.h"
 #include "places.h"
 #include "common.h"
+#include "walk.h"
 #include "side_file.h"
 #include "source.h"
 #include "stand_in.h"
@@ -199,7 +200,6 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
 
 int open_base(struct base *b, const struct common *o)
 {
-    static const unsigned char magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     unsigned char bytes[8];
     struct stat st;
     int fd;
@@ -218,8 +218,8 @@ int open_base(struct base *b, const struct common *o)
         close(fd);
         if (error > 0)
             return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
-        b->is_archive =
-            has_suffix(b->name) || (error == 0 && memcmp(bytes, magic, sizeof magic) == 0);
+        b->is_archive = has_suffix(b->name) ||
+                        (error == 0 && memcmp(bytes, start_magic, sizeof start_magic) == 0);
     }
     if (b->is_archive || !b->is_target) {
         int code = b->is_archive ? open_archive_file(&b->archive, b->name, o)

@@ -46,6 +46,11 @@ uint64_t most_files(const struct common *o)
     return o->max_files ? o->max_files : DEFAULT_MAX_FILES;
 }
 
+uint64_t most_levels(const struct common *o)
+{
+    return o->max_depth ? o->max_depth : DEFAULT_MAX_DEPTH;
+}
+
 int wants_narrow_tables(const struct common *o)
 {
     const size_t columns = isatty(STDOUT_FILENO) ? count_columns(STDOUT_FILENO) : 0;

@@ -53,8 +53,9 @@ struct common {
     uint64_t max_files, max_depth;
 };
 
-/* Of --max-files, or the default. */
+/* Of --max-files and --max-depth, or the defaults. */
 uint64_t most_files(const struct common *o);
+uint64_t most_levels(const struct common *o);
 
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct common *o);

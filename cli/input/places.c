@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "archive.h"
+#include "walk.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -28,7 +29,6 @@ static uint64_t get_u64(const uint8_t *bytes)
 /* Nothing here is believed: it says where to look. */
 static int probe_descriptor(struct place_entry *e, int fd, uint64_t size)
 {
-    static const uint8_t end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     uint8_t header[LMC_FILE_HEADER_SIZE], trailer[TRAILER_SIZE];
     uint64_t index;
     if (size < sizeof header + sizeof trailer || read_at(fd, 0, header, sizeof header) != 0 ||

@@ -9,6 +9,7 @@
 #include "base.h"
 #include "common.h"
 #include "source.h"
+#include "walk.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -68,8 +69,7 @@ static int take_plain_tree(struct plain *p, const char *path)
 /* Of what has a name: whether it may be something else than a snapshot. */
 static int may_be_plain(const struct archive *a)
 {
-    static const unsigned char magic[4] = {0x83, 'L', 'M', 'C'};
-    return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, magic, sizeof magic) != 0 &&
+    return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
            !container_is_lfs_pointer(a->header, sizeof a->header);
 }
 

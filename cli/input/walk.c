@@ -9,6 +9,9 @@
 #include "../../lmc.h"
 #include "../sys/io.h"
 
+const uint8_t start_magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
+              end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+
 #define HEADER_SIZE 24u /* of a section, and of a block */
 #define TRAILER_SIZE 40u
 #define BLOCK_SYNC 0xB1 /* which no Kind of a section begins with */
@@ -73,10 +76,9 @@ static int open_regular(const char *path)
 /* The trailer of a snapshot that ends there. */
 static int is_trailer_before(int fd, uint64_t end)
 {
-    static const uint8_t magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     uint8_t trailer[TRAILER_SIZE];
     return read_at(fd, end - TRAILER_SIZE, trailer, sizeof trailer) == 0 &&
-           memcmp(trailer + TRAILER_SIZE - sizeof magic, magic, sizeof magic) == 0 &&
+           memcmp(trailer + TRAILER_SIZE - sizeof end_magic, end_magic, sizeof end_magic) == 0 &&
            get_le(trailer + 16, 8) == end;
 }
 

@@ -11,6 +11,9 @@
 
 #include <stdint.h>
 
+/* The first and the last bytes of a snapshot. */
+extern const uint8_t start_magic[8], end_magic[8];
+
 /* What part of a snapshot is coded against its base: of so many bytes in blocks. */
 struct base_use {
     uint64_t size, predicted_size;

@@ -71,8 +71,7 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
     if (code == CODE_OK && t->o->verbosity > 0) say_left_behind(t->target);
     if (code == CODE_OK) code = create_temporary(t->target, NULL, &t->root);
     if (code != CODE_OK) return code;
-    error = open_made(&t->made, t->root, most_files(t->o),
-                      t->o->max_depth ? (size_t)t->o->max_depth : DEFAULT_MAX_DEPTH);
+    error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
     if (!error) return CODE_OK;
     remove_temporary();
     return fail_errno(t->target, error, "cannot create a directory beside it");

@@ -283,8 +283,7 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
 /* As files are limited: a small hostile snapshot can ask for many links, deep down. */
 static int check_limits(const struct restore *r)
 {
-    const uint64_t most = most_files(r->o),
-                   deepest = r->o->max_depth ? r->o->max_depth : DEFAULT_MAX_DEPTH;
+    const uint64_t most = most_files(r->o), deepest = most_levels(r->o);
     if (r->links.n > most)
         return fail(CODE_ERROR, r->input, "holds %llu links; --max-files allows more than %llu",
                     (unsigned long long)r->links.n, (unsigned long long)most);

@@ -16,6 +16,7 @@
 
 #include "../../lmc.h"
 #include "../input/source.h"
+#include "../input/walk.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -455,11 +456,11 @@ static void check_header(struct dump *d, uint64_t header_size, uint64_t flags, u
 }
 
 /* Whether the header would be right if its Format_Major were that of this version. */
-static int is_header_of_this(struct dump *d, const unsigned char *magic, uint8_t minor)
+static int is_header_of_this(struct dump *d, uint8_t minor)
 {
     uint8_t header[LMC_FILE_HEADER_SIZE];
     lmc_snapshot_info info;
-    memcpy(header, magic, 8);
+    memcpy(header, start_magic, 8);
     header[8] = LMC_FORMAT_MAJOR;
     header[9] = minor;
     return read_bytes(d, header + 10, sizeof header - 10) == sizeof header - 10 &&
@@ -469,14 +470,14 @@ static int is_header_of_this(struct dump *d, const unsigned char *magic, uint8_t
 /* Returns whether sections may follow. */
 static int take_header(struct dump *d)
 {
-    static const unsigned char magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     const unsigned char *bytes;
     uint64_t major, minor, header_size, flags, compatible, depth, reserved;
     uint32_t crc;
     print_heading("File_Header");
     bytes = take(d, "Magic", 8, FIELD_BYTES);
     if (!bytes) return 0;
-    if (memcmp(bytes + 1, magic + 1, 7) != 0 || (bytes[0] != 0x83 && bytes[0] != 0x8C)) {
+    if (memcmp(bytes + 1, start_magic + 1, 7) != 0 ||
+        (bytes[0] != start_magic[0] && bytes[0] != 0x8C)) {
         fault(d, DUMP_DAMAGED, 0, "this is no LMC file");
         return 0;
     }
@@ -487,7 +488,7 @@ static int take_header(struct dump *d)
     if (!take_number(d, "Format_Major", 1, &major) || !take_number(d, "Format_Minor", 1, &minor))
         return 0;
     if (major != LMC_FORMAT_MAJOR) {
-        if (is_header_of_this(d, magic, (uint8_t)minor))
+        if (is_header_of_this(d, (uint8_t)minor))
             fault(d, DUMP_DAMAGED, 8, "Format_Major is not 1, but was, as Header_CRC tells");
         else fault(d, DUMP_NEWER, 8, "Format_Major is not 1: of another version");
         return 0;
@@ -508,7 +509,6 @@ static int take_header(struct dump *d)
 
 static void take_trailer(struct dump *d)
 {
-    static const unsigned char magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     const uint64_t start = d->at;
     const unsigned char *bytes;
     uint64_t offset, size, total, major, value;
@@ -528,7 +528,7 @@ static void take_trailer(struct dump *d)
               value ? "Reserved" : "Format_Major");
     bytes = take(d, "End_Magic", 8, FIELD_BYTES);
     if (!bytes) return;
-    if (memcmp(bytes, magic, sizeof magic) != 0)
+    if (memcmp(bytes, end_magic, sizeof end_magic) != 0)
         fault(d, DUMP_DAMAGED, start + 32, "End_Magic is wrong");
     if (offset + size != start || total != start + TRAILER_SIZE)
         fault(d, DUMP_DAMAGED, start, "the trailer does not say where the index and the file end");

@@ -14,6 +14,7 @@
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/common.h"
+#include "../input/walk.h"
 #include "../input/damage.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
@@ -57,7 +58,6 @@ struct extraction {
 
 int is_named_snapshot(const char *path)
 {
-    static const unsigned char magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     unsigned char bytes[8];
     struct stat st;
     int fd, result;
@@ -65,7 +65,7 @@ int is_named_snapshot(const char *path)
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
     fd = open(path, O_RDONLY | O_CLOEXEC);
     result = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0 &&
-             memcmp(bytes, magic, sizeof magic) == 0;
+             memcmp(bytes, start_magic, sizeof start_magic) == 0;
     if (fd >= 0) close(fd);
     return result;
 }
@@ -473,7 +473,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         x.is_done = (unsigned char *)resize(NULL, n_files, 1);
         memset(x.is_done, 0, n_files);
         x.made.max_entries = most_files(o);
-        x.made.max_depth = o->max_depth ? (size_t)o->max_depth : DEFAULT_MAX_DEPTH;
+        x.made.max_depth = (size_t)most_levels(o);
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, x.made.max_entries);
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
