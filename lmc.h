@@ -48,9 +48,9 @@
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
  *   interface  api
  *   base       platform status bytes options wire_block wire_file
- *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c crc64
- *              split_join count map partition merge flatten fold strip split_root join_root
- *              classes group ungroup patch changes grids tiers dispatch
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
+ *              split_join count map partition merge flatten strip split_root join_root classes
+ *              group ungroup patch changes grids tiers dispatch
  *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
  *              put_list plan_planes put_planes plan_delta put_delta put_block get_gaps get_list
  *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
@@ -262,9 +262,14 @@ enum lmc_dtype {
     LMC_C64 = 19,
     LMC_F64 = 20,
     LMC_I64 = 21,
-    LMC_U64 = 22
+    LMC_U64 = 22,
+    LMC_I4 = 23, /* two in a byte; I2 and U2: four */
+    LMC_U4 = 24,
+    LMC_I2 = 25,
+    LMC_U2 = 26,
+    LMC_C128 = 27
 };
-#define LMC_DTYPE_COUNT 23
+#define LMC_DTYPE_COUNT 28
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
@@ -332,9 +337,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 #endif
 
 /* -- layer 1: blocks --
- * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
- * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of
- * the decoded bytes.
+ * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
+ * with the size, the width and the CRC-32C of the decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -342,15 +346,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
-#define LMC_MAX_BLOCK_ELEMENTS (1u << 22)
-#define LMC_MAX_BLOCK_SIZE (1u << 23)
-
-/* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
- * place is refused. {0, 0} where blocks have no order. */
-typedef struct lmc_position {
-    uint32_t run;
-    uint32_t block;
-} lmc_position;
+#define LMC_MAX_BLOCK_SIZE (1u << 22)
 
 typedef struct lmc_block_info {
     uint32_t n;           /* elements */
@@ -360,7 +356,7 @@ typedef struct lmc_block_info {
     uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
     int is_stored;        /* 1: the payload is the bytes themselves */
     int has_prediction;   /* 1: coded against a prediction */
-    uint32_t base_crc;    /* CRC-32C of the prediction; 0 if there is none */
+    uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
@@ -368,15 +364,17 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
- * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
-LMC_API size_t lmc_block_workspace_size(size_t n);
+/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
+ * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
+ * again. 0 if n is 0 or the block too large. */
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
-    size_t struct_size;   /* see the head of this part; 0 will do */
-    enum lmc_dtype dtype; /* of encoding */
-    enum lmc_level level; /* of encoding */
-    lmc_position position;
+    size_t struct_size;     /* see the head of this part; 0 will do */
+    enum lmc_dtype dtype;   /* of encoding */
+    enum lmc_level level;   /* of encoding */
+    uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
+                               decoding checks it: a block in another's place is refused */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -402,9 +400,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap
 #endif
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
+ * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      lmc_position position, lmc_block_info *info);
+                                                      uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
@@ -510,16 +508,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
 #endif
 
 /* -- layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the
- * same decoded size but the last. There is no other header: the caller knows dtype and size. */
+ * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
+ * but the last. There is no other header: the caller knows dtype and size. */
 
 typedef struct lmc_tensor_options {
     size_t struct_size; /* as of a block's */
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 4 MiB
                             altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
                             for elements of 4 bytes and more) */
-    uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
@@ -559,7 +556,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_ca
 #endif
 
 /* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: run, parallel and prediction as above; dtype (the same) and log2_block (at least the one
+ * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
  * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
  * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
  * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
@@ -589,7 +586,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
-#define LMC_IDENTITY_SIZE 32
+#define LMC_IDENTITY_SIZE 16
 #define LMC_MAX_RANK 32
 
 enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
@@ -705,7 +702,6 @@ typedef struct lmc_base {
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
-    uint32_t chain_depth; /* deltas that the base itself is made of */
 } lmc_base;
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
@@ -962,11 +958,10 @@ typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;               /* 0 in a header */
     uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
-    int has_base;               /* 1: it is a delta */
-    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
-    unsigned format_minor;      /* of the version that it was written by */
-    uint64_t reserved[4];       /* zero; see the head of this part */
+    int has_base;                             /* 1: it is a delta */
+    uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
+    unsigned format_minor; /* of the version that it was written by */
+    uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -1066,7 +1061,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                size_t *size);
 /* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
  * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
                                                               uint64_t *encoded_size);
@@ -1074,7 +1069,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *
  * first block to the end of the last, with the sections between them. For a source that is far
  * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
  * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
                                                                size_t file_number, uint64_t offset,
                                                                uint64_t size,
                                                                uint64_t *encoded_offset,
@@ -1183,7 +1178,7 @@ typedef struct lmc_salvage_range {
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
      * known. */
-    lmc_position position;
+    uint32_t run, block;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_salvage_range;
 
@@ -1669,22 +1664,26 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
 
 /* == base/wire_block.h ========================================================================= */
 
-/* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
+/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
  * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
 
-/* Block sizes (spec 5.2): 16 KiB to 8 MiB. */
+/* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
-#define LMC__MAX_LOG2_BLOCK 23u
+#define LMC__MAX_LOG2_BLOCK 22u
 
-/* Block_Header (spec 7). */
-#define LMC__BLOCK_SYNC 0xB1u   /* its first byte */
+/* Block_Header (spec 5). */
+#define LMC__BLOCK_SYNC 0xB2u   /* its first byte */
 #define LMC__CONTENT_CRC_AT 12u /* offset of Content_CRC */
+#define LMC__PAYLOAD_CRC_AT 16u /* offset of Payload_CRC */
 #define LMC__BLOCK_CRC_AT 20u   /* offset of Header_CRC */
+#define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
+#define LMC__LAYOUT_SHIFT 5u    /* of Coding */
+#define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
 
-/* How a list of bytes is stored: its Mode byte (spec 8). */
+/* How a list of bytes is stored: its Mode byte (spec 6). */
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
@@ -1694,40 +1693,38 @@ enum {
 
 /* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
  * times masks within masks. */
-#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 8.2) */
+#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 6.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
-#define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */
-#define LMC__MAX_NESTING 3u     /* masks within masks (spec 8.3) */
-#define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 8.4) */
-#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, at nesting 0 (spec 8.3) */
+#define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
+#define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
+#define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
+#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
 #define LMC__MASK_MODES 65u     /* modes of masks */
 
 /* == base/wire_file.h ========================================================================== */
 
-/* Constants of files (spec 4, 5, 9, 10, 12). Sizes are in bytes. */
+/* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
 
-/* File_Header (spec 4). */
-#define LMC__HEADER_SIZE 80u
-#define LMC__FLAGS_AT 12u
-#define LMC__FEATURES_AT 16u /* Incompatible */
+/* Header (spec 3.1). */
+#define LMC__HEADER_SIZE 64u
+#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
+#define LMC__FEATURES_AT 16u  /* Incompatible */
 #define LMC__BASE_IDENTITY_AT 32u
-#define LMC__CHAIN_DEPTH_AT 64u
-#define LMC__HEADER_CRC_AT 76u
+#define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_JOINT = 1,    /* joint planes */
-    LMC__FEATURE_BASE = 2,     /* it is a delta */
-    LMC__FEATURE_OWN = 4,      /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 8 /* quantised blocks */
+    LMC__FEATURE_BASE = 1,     /* it is a delta */
+    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
 };
-#define LMC__KNOWN_FEATURES 15u
+#define LMC__KNOWN_FEATURES 7u
 
-/* Section_Header (spec 5). */
-#define LMC__SECTION_HEADER_SIZE 24u
+/* Section_Header (spec 4). */
+#define LMC__SECTION_HEADER_SIZE 20u
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
 
-/* FILE body (spec 5.1). */
+/* FILE body (spec 4.1). */
 enum { /* bits of a file's Form */
        LMC__FILE_IS_DIRECTORY = 1,
        LMC__FILE_HAS_MODE = 2,
@@ -1747,29 +1744,29 @@ enum { /* bits of a tensor's Form */
 #define LMC__MAX_FILES ((uint32_t)1 << 28) /* of a section */
 #define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
 
-/* RUN body (spec 5.2). */
+/* RUN body (spec 4.2). */
 #define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
 enum {
     LMC__PREDICT_ZERO = 0,
     LMC__PREDICT_BASE = 1,
-    LMC__PREDICT_OWN = 2,
-    LMC__PREDICT_TEXT = 3 /* by the header text of a file of this snapshot */
+    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
+    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
 };
+#define LMC__PREDICTIONS 6u
 
-/* Leaves of an identity: as many bytes of content have a CRC that is hashed (spec 9.2). */
+/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
 #define LMC__LEAF_SIZE 262144u
 
-/* INDX body and trailer (spec 10). */
-#define LMC__INDEX_BODY_SIZE 120u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u  /* size and Header_CRC of a block */
+/* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
 /* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. Drafts of the format began otherwise. */
-static const uint8_t lmc__magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__draft_magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+ * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
 /* == kernels/types.h =========================================================================== */
 
@@ -1782,9 +1779,9 @@ static const uint8_t lmc__end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Three of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
- * is that of spec 7.6.
+ * Some of these types are knowledge of the format that kernels share, because they compute what
+ * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
+ * is that of the page on quantised elements.
  *
  * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
  * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
@@ -1795,6 +1792,10 @@ static const uint8_t lmc__end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
+
+/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
+ * sign and magnitude, as floats have it. */
+enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
  * looked at. */
@@ -1828,7 +1829,7 @@ typedef struct lmc__streaming {
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
     const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
-    uint64_t *crc64;     /* or NULL: join_root puts the CRC-64 of dst here, and takes no CRC-32C */
+    uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
@@ -1840,50 +1841,23 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* How the top byte of n elements is coded jointly with the `joined_bits` top bits of the byte below
- * it (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
- * from `packed_size` on, are in the others' free bits. */
-typedef struct lmc__joint {
-    unsigned joined_bits; /* 1 or 2; 0: not at all */
-    unsigned offset;      /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
-    size_t row, packed_size;
-    const uint8_t *packed; /* the rest is for join_root */
-    size_t first;          /* of its elements */
-    uint8_t *high, *low;   /* lists of a strip */
-} lmc__joint;
-
-LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned joined_bits, unsigned offset, size_t n)
-{
-    const size_t rows = joined_bits ? 8 / joined_bits : 1;
-    joint->joined_bits = joined_bits;
-    joint->offset = offset;
-    joint->row = (n + rows - 1) / rows;
-    joint->packed_size = joint->row * (rows - 1);
-    joint->packed = NULL;
-    joint->first = 0;
-    joint->high = joint->low = NULL;
-}
-
-/* What the elements of a block are joined of. With a joint the top plane's bytes are symbols,
- * whether they are there or, if it is the root, yet to be merged. */
+/* What the elements of a block are joined of. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
-    const lmc__joint *joint; /* how the two top planes are yet to be unfolded; or NULL */
     unsigned width;          /* bytes of an element */
-    int rotate;              /* rotate each to the right by one bit */
+    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
 
 LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
-                                            const lmc__merged *root, const lmc__joint *joint,
-                                            unsigned width, int rotate)
+                                            const lmc__merged *root, unsigned width,
+                                            enum lmc__order order)
 {
     lmc__join_source source;
     source.planes = planes;
     source.root = root;
-    source.joint = joint;
     source.width = width;
-    source.rotate = rotate;
+    source.order = order;
     return source;
 }
 
@@ -1891,12 +1865,10 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
-    unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
-/* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no
- * lists. n: the elements of each class, which group counts. */
+/* A list for each class and plane. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
     size_t n[LMC__MAX_CLASSES];
@@ -1921,6 +1893,14 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
+/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
+ * bytes each, one behind another. Both have room for all that the patches say. */
+typedef struct lmc__undo {
+    uint32_t *place;
+    uint8_t *before;
+    size_t n;
+} lmc__undo;
+
 /* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
@@ -1940,13 +1920,12 @@ typedef struct lmc__grid {
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
  * stand where the scalar function does:
  *
- *     crc32c, crc64                              crc32c.h, crc64.h
+ *     crc32c, sum64                              crc32c.h, sum64.h
  *     join, split                                split_join.h
  *     split_root, join_root                      split_root.h, join_root.h
  *     is_constant, count_ones                    count.h
  *     map, partition, merge                      map.h, partition.h, merge.h
  *     flatten, unflatten                         flatten.h
- *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
  *     patch                                      patch.h
  *     list_changes, rank_changes                 changes.h
@@ -1955,47 +1934,43 @@ typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
-    uint64_t (*crc64)(uint64_t crc, const uint8_t *p, size_t size);
+    uint64_t (*sum64)(const uint8_t *p, size_t size);
 #endif
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                 int rotate);
+                 enum lmc__order order);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                           size_t n, lmc__streaming streaming);
     void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
                       unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
-                   size_t first, size_t n, const lmc__joint *joint);
-    uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                              const uint8_t *base, size_t n, unsigned width,
-                              const lmc__grouping *grouping, uint8_t *tally);
+    void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                          unsigned width, const lmc__grouping *grouping, uint8_t *tally);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                        const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                        const lmc__grouping *grouping, lmc__streaming streaming);
+                        const lmc__class_sides *sides, size_t n, unsigned width,
+                        enum lmc__order order, const lmc__grouping *grouping,
+                        lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                      const lmc__patches *changes, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping, const uint8_t *tally,
+                      const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
+                      const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                  int rotate);
+                  enum lmc__order order);
     uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
                            lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                           int rotate, uint64_t *crc64);
+                           enum lmc__order order, uint64_t *sum);
     int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
-    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
-                 size_t n, const lmc__joint *joint);
     uint32_t (*group)(const struct lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const uint8_t *base, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
-                           const lmc__changed *changed, size_t most, const uint8_t *src,
-                           const uint8_t *base, size_t n, unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
+                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                           unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const lmc__changed *changed, size_t n_changed);
@@ -2699,443 +2674,6 @@ static const uint64_t lmc__crc_fold_last[8] =
     {0x1C291D04,0x1D82C63DA,0x1384AA63A,0xBA4FC28E,0xF20C0DFE,0x14CD00BD6,0,0};
 #endif
 
-#ifndef LMC_NO_SNAPSHOT
-/* CRC-64/NVME (crc64.h), in the same way. Bit 63 is the coefficient of x^0. x^64 is left out. */
-#define LMC__CRC64_POLYNOMIAL 0x9A6C9329AC4BC9B5ULL
-
-/* [k][b]: the register after byte b and k zero bytes, from register 0. */
-static const uint64_t lmc__crc64_table[8][256] =
-    {{0,0x7F6EF0C830358979,0xFEDDE190606B12F2,0x81B31158505E9B8B,0xC962E5739841B68F,
-    0xB60C15BBA8743FF6,0x37BF04E3F82AA47D,0x48D1F42BC81F2D04,0xA61CECB46814FE75,0xD9721C7C5821770C,
-    0x58C10D24087FEC87,0x27AFFDEC384A65FE,0x6F7E09C7F05548FA,0x1010F90FC060C183,0x91A3E857903E5A08,
-    0xEECD189FA00BD371,0x78E0FF3B88BE6F81,0x78E0FF3B88BE6F8,0x863D1EABE8D57D73,0xF953EE63D8E0F40A,
-    0xB1821A4810FFD90E,0xCEECEA8020CA5077,0x4F5FFBD87094CBFC,0x30310B1040A14285,0xDEFC138FE0AA91F4,
-    0xA192E347D09F188D,0x2021F21F80C18306,0x5F4F02D7B0F40A7F,0x179EF6FC78EB277B,0x68F0063448DEAE02,
-    0xE943176C18803589,0x962DE7A428B5BCF0,0xF1C1FE77117CDF02,0x8EAF0EBF2149567B,0xF1C1FE77117CDF0,
-    0x7072EF2F41224489,0x38A31B04893D698D,0x47CDEBCCB908E0F4,0xC67EFA94E9567B7F,0xB9100A5CD963F206,
-    0x57DD12C379682177,0x28B3E20B495DA80E,0xA900F35319033385,0xD66E039B2936BAFC,0x9EBFF7B0E12997F8,
-    0xE1D10778D11C1E81,0x606216208142850A,0x1F0CE6E8B1770C73,0x8921014C99C2B083,0xF64FF184A9F739FA,
-    0x77FCE0DCF9A9A271,0x8921014C99C2B08,0x4043E43F0183060C,0x3F2D14F731B68F75,0xBE9E05AF61E814FE,
-    0xC1F0F56751DD9D87,0x2F3DEDF8F1D64EF6,0x50531D30C1E3C78F,0xD1E00C6891BD5C04,0xAE8EFCA0A188D57D,
-    0xE65F088B6997F879,0x9931F84359A27100,0x1882E91B09FCEA8B,0x67EC19D339C963F2,0xD75ADABD7A6E2D6F,
-    0xA8342A754A5BA416,0x29873B2D1A053F9D,0x56E9CBE52A30B6E4,0x1E383FCEE22F9BE0,0x6156CF06D21A1299,
-    0xE0E5DE5E82448912,0x9F8B2E96B271006B,0x71463609127AD31A,0xE28C6C1224F5A63,0x8F9BD7997211C1E8,
-    0xF0F5275142244891,0xB824D37A8A3B6595,0xC74A23B2BA0EECEC,0x46F932EAEA507767,0x3997C222DA65FE1E,
-    0xAFBA2586F2D042EE,0xD0D4D54EC2E5CB97,0x5167C41692BB501C,0x2E0934DEA28ED965,0x66D8C0F56A91F461,
-    0x19B6303D5AA47D18,0x980521650AFAE693,0xE76BD1AD3ACF6FEA,0x9A6C9329AC4BC9B,0x76C839FAAAF135E2,
-    0xF77B28A2FAAFAE69,0x8815D86ACA9A2710,0xC0C42C4102850A14,0xBFAADC8932B0836D,0x3E19CDD162EE18E6,
-    0x41773D1952DB919F,0x269B24CA6B12F26D,0x59F5D4025B277B14,0xD846C55A0B79E09F,0xA72835923B4C69E6,
-    0xEFF9C1B9F35344E2,0x90973171C366CD9B,0x1124202993385610,0x6E4AD0E1A30DDF69,0x8087C87E03060C18,
-    0xFFE938B633338561,0x7E5A29EE636D1EEA,0x134D92653589793,0x49E52D0D9B47BA97,0x368BDDC5AB7233EE,
-    0xB738CC9DFB2CA865,0xC8563C55CB19211C,0x5E7BDBF1E3AC9DEC,0x21152B39D3991495,0xA0A63A6183C78F1E,
-    0xDFC8CAA9B3F20667,0x97193E827BED2B63,0xE877CE4A4BD8A21A,0x69C4DF121B863991,0x16AA2FDA2BB3B0E8,
-    0xF86737458BB86399,0x8709C78DBB8DEAE0,0x6BAD6D5EBD3716B,0x79D4261DDBE6F812,0x3105D23613F9D516,
-    0x4E6B22FE23CC5C6F,0xCFD833A67392C7E4,0xB0B6C36E43A74E9D,0x9A6C9329AC4BC9B5,0xE50263E19C7E40CC,
-    0x64B172B9CC20DB47,0x1BDF8271FC15523E,0x530E765A340A7F3A,0x2C608692043FF643,0xADD397CA54616DC8,
-    0xD2BD67026454E4B1,0x3C707F9DC45F37C0,0x431E8F55F46ABEB9,0xC2AD9E0DA4342532,0xBDC36EC59401AC4B,
-    0xF5129AEE5C1E814F,0x8A7C6A266C2B0836,0xBCF7B7E3C7593BD,0x74A18BB60C401AC4,0xE28C6C1224F5A634,
-    0x9DE29CDA14C02F4D,0x1C518D82449EB4C6,0x633F7D4A74AB3DBF,0x2BEE8961BCB410BB,0x548079A98C8199C2,
-    0xD53368F1DCDF0249,0xAA5D9839ECEA8B30,0x449080A64CE15841,0x3BFE706E7CD4D138,0xBA4D61362C8A4AB3,
-    0xC52391FE1CBFC3CA,0x8DF265D5D4A0EECE,0xF29C951DE49567B7,0x732F8445B4CBFC3C,0xC41748D84FE7545,
-    0x6BAD6D5EBD3716B7,0x14C39D968D029FCE,0x95708CCEDD5C0445,0xEA1E7C06ED698D3C,0xA2CF882D2576A038,
-    0xDDA178E515432941,0x5C1269BD451DB2CA,0x237C997575283BB3,0xCDB181EAD523E8C2,0xB2DF7122E51661BB,
-    0x336C607AB548FA30,0x4C0290B2857D7349,0x4D364994D625E4D,0x7BBD94517D57D734,0xFA0E85092D094CBF,
-    0x856075C11D3CC5C6,0x134D926535897936,0x6C2362AD05BCF04F,0xED9073F555E26BC4,0x92FE833D65D7E2BD,
-    0xDA2F7716ADC8CFB9,0xA54187DE9DFD46C0,0x24F29686CDA3DD4B,0x5B9C664EFD965432,0xB5517ED15D9D8743,
-    0xCA3F8E196DA80E3A,0x4B8C9F413DF695B1,0x34E26F890DC31CC8,0x7C339BA2C5DC31CC,0x35D6B6AF5E9B8B5,
-    0x82EE7A32A5B7233E,0xFD808AFA9582AA47,0x4D364994D625E4DA,0x3258B95CE6106DA3,0xB3EBA804B64EF628,
-    0xCC8558CC867B7F51,0x8454ACE74E645255,0xFB3A5C2F7E51DB2C,0x7A894D772E0F40A7,0x5E7BDBF1E3AC9DE,
-    0xEB2AA520BE311AAF,0x944455E88E0493D6,0x15F744B0DE5A085D,0x6A99B478EE6F8124,0x224840532670AC20,
-    0x5D26B09B16452559,0xDC95A1C3461BBED2,0xA3FB510B762E37AB,0x35D6B6AF5E9B8B5B,0x4AB846676EAE0222,
-    0xCB0B573F3EF099A9,0xB465A7F70EC510D0,0xFCB453DCC6DA3DD4,0x83DAA314F6EFB4AD,0x269B24CA6B12F26,
-    0x7D0742849684A65F,0x93CA5A1B368F752E,0xECA4AAD306BAFC57,0x6D17BB8B56E467DC,0x12794B4366D1EEA5,
-    0x5AA8BF68AECEC3A1,0x25C64FA09EFB4AD8,0xA4755EF8CEA5D153,0xDB1BAE30FE90582A,0xBCF7B7E3C7593BD8,
-    0xC399472BF76CB2A1,0x422A5673A732292A,0x3D44A6BB9707A053,0x759552905F188D57,0xAFBA2586F2D042E,
-    0x8B48B3003F739FA5,0xF42643C80F4616DC,0x1AEB5B57AF4DC5AD,0x6585AB9F9F784CD4,0xE436BAC7CF26D75F,
-    0x9B584A0FFF135E26,0xD389BE24370C7322,0xACE74EEC0739FA5B,0x2D545FB4576761D0,0x523AAF7C6752E8A9,
-    0xC41748D84FE75459,0xBB79B8107FD2DD20,0x3ACAA9482F8C46AB,0x45A459801FB9CFD2,0xD75ADABD7A6E2D6,
-    0x721B5D63E7936BAF,0xF3A84C3BB7CDF024,0x8CC6BCF387F8795D,0x620BA46C27F3AA2C,0x1D6554A417C62355,
-    0x9CD645FC4798B8DE,0xE3B8B53477AD31A7,0xAB69411FBFB21CA3,0xD407B1D78F8795DA,0x55B4A08FDFD90E51,
-    0x2ADA5047EFEC8728},{0,0x8776A97D73BDDF69,0x3A3474A9BFEC2DB9,0xBD42DDD4CC51F2D0,
-    0x7468E9537FD85B72,0xF31E402E0C65841B,0x4E5C9DFAC03476CB,0xC92A3487B389A9A2,0xE8D1D2A6FFB0B6E4,
-    0x6FA77BDB8C0D698D,0xD2E5A60F405C9B5D,0x55930F7233E14434,0x9CB93BF58068ED96,0x1BCF9288F3D532FF,
-    0xA68D4F5C3F84C02F,0x21FBE6214C391F46,0xE57A831EA7F6FEA3,0x620C2A63D44B21CA,0xDF4EF7B7181AD31A,
-    0x58385ECA6BA70C73,0x91126A4DD82EA5D1,0x1664C330AB937AB8,0xAB261EE467C28868,0x2C50B799147F5701,
-    0xDAB51B858464847,0x8ADDF8C52BFB972E,0x379F2511E7AA65FE,0xB0E98C6C9417BA97,0x79C3B8EB279E1335,
-    0xFEB511965423CC5C,0x43F7CC4298723E8C,0xC481653FEBCFE1E5,0xFE2C206E177A6E2D,0x795A891364C7B144,
-    0xC41854C7A8964394,0x436EFDBADB2B9CFD,0x8A44C93D68A2355F,0xD3260401B1FEA36,0xB070BD94D74E18E6,
-    0x370614E9A4F3C78F,0x16FDF2C8E8CAD8C9,0x918B5BB59B7707A0,0x2CC986615726F570,0xABBF2F1C249B2A19,
-    0x62951B9B971283BB,0xE5E3B2E6E4AF5CD2,0x58A16F3228FEAE02,0xDFD7C64F5B43716B,0x1B56A370B08C908E,
-    0x9C200A0DC3314FE7,0x2162D7D90F60BD37,0xA6147EA47CDD625E,0x6F3E4A23CF54CBFC,0xE848E35EBCE91495,
-    0x550A3E8A70B8E645,0xD27C97F70305392C,0xF38771D64F3C266A,0x74F1D8AB3C81F903,0xC9B3057FF0D00BD3,
-    0x4EC5AC02836DD4BA,0x87EF988530E47D18,0x9931F84359A271,0xBDDBEC2C8F0850A1,0x3AAD4551FCB58FC8,
-    0xC881668F76634F31,0x4FF7CFF205DE9058,0xF2B51226C98F6288,0x75C3BB5BBA32BDE1,0xBCE98FDC09BB1443,
-    0x3B9F26A17A06CB2A,0x86DDFB75B65739FA,0x1AB5208C5EAE693,0x2050B42989D3F9D5,0xA7261D54FA6E26BC,
-    0x1A64C080363FD46C,0x9D1269FD45820B05,0x54385D7AF60BA2A7,0xD34EF40785B67DCE,0x6E0C29D349E78F1E,
-    0xE97A80AE3A5A5077,0x2DFBE591D195B192,0xAA8D4CECA2286EFB,0x17CF91386E799C2B,0x90B938451DC44342,
-    0x59930CC2AE4DEAE0,0xDEE5A5BFDDF03589,0x63A7786B11A1C759,0xE4D1D116621C1830,0xC52A37372E250776,
-    0x425C9E4A5D98D81F,0xFF1E439E91C92ACF,0x7868EAE3E274F5A6,0xB142DE6451FD5C04,0x363477192240836D,
-    0x8B76AACDEE1171BD,0xC0003B09DACAED4,0x36AD46E16119211C,0xB1DBEF9C12A4FE75,0xC993248DEF50CA5,
-    0x8BEF9B35AD48D3CC,0x42C5AFB21EC17A6E,0xC5B306CF6D7CA507,0x78F1DB1BA12D57D7,0xFF877266D29088BE,
-    0xDE7C94479EA997F8,0x590A3D3AED144891,0xE448E0EE2145BA41,0x633E499352F86528,0xAA147D14E171CC8A,
-    0x2D62D46992CC13E3,0x902009BD5E9DE133,0x1756A0C02D203E5A,0xD3D7C5FFC6EFDFBF,0x54A16C82B55200D6,
-    0xE9E3B1567903F206,0x6E95182B0ABE2D6F,0xA7BF2CACB93784CD,0x20C985D1CA8A5BA4,0x9D8B580506DBA974,
-    0x1AFDF1787566761D,0x3B061759395F695B,0xBC70BE244AE2B632,0x13263F086B344E2,0x8644CA8DF50E9B8B,
-    0x4F6EFE0A46873229,0xC8185777353AED40,0x755A8AA3F96B1F90,0xF22C23DE8AD6C0F9,0xA5DBEB4DB4510D09,
-    0x22AD4230C7ECD260,0x9FEF9FE40BBD20B0,0x189936997800FFD9,0xD1B3021ECB89567B,0x56C5AB63B8348912,
-    0xEB8776B774657BC2,0x6CF1DFCA07D8A4AB,0x4D0A39EB4BE1BBED,0xCA7C9096385C6484,0x773E4D42F40D9654,
-    0xF048E43F87B0493D,0x3962D0B83439E09F,0xBE1479C547843FF6,0x356A4118BD5CD26,0x84200D6CF868124F,
-    0x40A1685313A7F3AA,0xC7D7C12E601A2CC3,0x7A951CFAAC4BDE13,0xFDE3B587DFF6017A,0x34C981006C7FA8D8,
-    0xB3BF287D1FC277B1,0xEFDF5A9D3938561,0x898B5CD4A02E5A08,0xA870BAF5EC17454E,0x2F0613889FAA9A27,
-    0x9244CE5C53FB68F7,0x153267212046B79E,0xDC1853A693CF1E3C,0x5B6EFADBE072C155,0xE62C270F2C233385,
-    0x615A8E725F9EECEC,0x5BF7CB23A32B6324,0xDC81625ED096BC4D,0x61C3BF8A1CC74E9D,0xE6B516F76F7A91F4,
-    0x2F9F2270DCF33856,0xA8E98B0DAF4EE73F,0x15AB56D9631F15EF,0x92DDFFA410A2CA86,0xB32619855C9BD5C0,
-    0x3450B0F82F260AA9,0x89126D2CE377F879,0xE64C45190CA2710,0xC74EF0D623438EB2,0x403859AB50FE51DB,
-    0xFD7A847F9CAFA30B,0x7A0C2D02EF127C62,0xBE8D483D04DD9D87,0x39FBE140776042EE,0x84B93C94BB31B03E,
-    0x3CF95E9C88C6F57,0xCAE5A16E7B05C6F5,0x4D93081308B8199C,0xF0D1D5C7C4E9EB4C,0x77A77CBAB7543425,
-    0x565C9A9BFB6D2B63,0xD12A33E688D0F40A,0x6C68EE32448106DA,0xEB1E474F373CD9B3,0x223473C884B57011,
-    0xA542DAB5F708AF78,0x180007613B595DA8,0x9F76AE1C48E482C1,0x6D5A8DC2C2324238,0xEA2C24BFB18F9D51,
-    0x576EF96B7DDE6F81,0xD01850160E63B0E8,0x19326491BDEA194A,0x9E44CDECCE57C623,0x23061038020634F3,
-    0xA470B94571BBEB9A,0x858B5F643D82F4DC,0x2FDF6194E3F2BB5,0xBFBF2BCD826ED965,0x38C982B0F1D3060C,
-    0xF1E3B637425AAFAE,0x76951F4A31E770C7,0xCBD7C29EFDB68217,0x4CA16BE38E0B5D7E,0x88200EDC65C4BC9B,
-    0xF56A7A1167963F2,0xB2147A75DA289122,0x3562D308A9954E4B,0xFC48E78F1A1CE7E9,0x7B3E4EF269A13880,
-    0xC67C9326A5F0CA50,0x410A3A5BD64D1539,0x60F1DC7A9A740A7F,0xE7877507E9C9D516,0x5AC5A8D3259827C6,
-    0xDDB301AE5625F8AF,0x14993529E5AC510D,0x93EF9C5496118E64,0x2EAD41805A407CB4,0xA9DBE8FD29FDA3DD,
-    0x9376ADACD5482C15,0x140004D1A6F5F37C,0xA942D9056AA401AC,0x2E3470781919DEC5,0xE71E44FFAA907767,
-    0x6068ED82D92DA80E,0xDD2A3056157C5ADE,0x5A5C992B66C185B7,0x7BA77F0A2AF89AF1,0xFCD1D67759454598,
-    0x41930BA39514B748,0xC6E5A2DEE6A96821,0xFCF96595520C183,0x88B93F24269D1EEA,0x35FBE2F0EACCEC3A,
-    0xB28D4B8D99713353,0x760C2EB272BED2B6,0xF17A87CF01030DDF,0x4C385A1BCD52FF0F,0xCB4EF366BEEF2066,
-    0x264C7E10D6689C4,0x85126E9C7EDB56AD,0x3850B348B28AA47D,0xBF261A35C1377B14,0x9EDDFC148D0E6452,
-    0x19AB5569FEB3BB3B,0xA4E988BD32E249EB,0x239F21C0415F9682,0xEAB51547F2D63F20,0x6DC3BC3A816BE049,
-    0xD08161EE4D3A1299,0x57F7C8933E87CDF0},{0,0xFF6E4E1F4E4038BE,0xCA05BA6DC417E217,
-    0x356BF4728A57DAA9,0xA0D25288D0B85745,0x5FBC1C979EF86FFB,0x6AD7E8E514AFB552,0x95B9A6FA5AEF8DEC,
-    0x757D8342F9E73DE1,0x8A13CD5DB7A7055F,0xBF78392F3DF0DFF6,0x4016773073B0E748,0xD5AFD1CA295F6AA4,
-    0x2AC19FD5671F521A,0x1FAA6BA7ED4888B3,0xE0C425B8A308B00D,0xEAFB0685F3CE7BC2,0x1595489ABD8E437C,
-    0x20FEBCE837D999D5,0xDF90F2F77999A16B,0x4A29540D23762C87,0xB5471A126D361439,0x802CEE60E761CE90,
-    0x7F42A07FA921F62E,0x9F8685C70A294623,0x60E8CBD844697E9D,0x55833FAACE3EA434,0xAAED71B5807E9C8A,
-    0x3F54D74FDA911166,0xC03A995094D129D8,0xF5516D221E86F371,0xA3F233D50C6CBCF,0xE12F2B58BF0B64EF,
-    0x1E416547F14B5C51,0x2B2A91357B1C86F8,0xD444DF2A355CBE46,0x41FD79D06FB333AA,0xBE9337CF21F30B14,
-    0x8BF8C3BDABA4D1BD,0x74968DA2E5E4E903,0x9452A81A46EC590E,0x6B3CE60508AC61B0,0x5E57127782FBBB19,
-    0xA1395C68CCBB83A7,0x3480FA9296540E4B,0xCBEEB48DD81436F5,0xFE8540FF5243EC5C,0x1EB0EE01C03D4E2,
-    0xBD42DDD4CC51F2D,0xF4BA63C202852793,0xC1D197B088D2FD3A,0x3EBFD9AFC692C584,0xAB067F559C7D4868,
-    0x5468314AD23D70D6,0x6103C538586AAA7F,0x9E6D8B27162A92C1,0x7EA9AE9FB52222CC,0x81C7E080FB621A72,
-    0xB4AC14F27135C0DB,0x4BC25AED3F75F865,0xDE7BFC17659A7589,0x2115B2082BDA4D37,0x147E467AA18D979E,
-    0xEB100865EFCDAF20,0xF68770E226815AB5,0x9E93EFD68C1620B,0x3C82CA8FE296B8A2,0xC3EC8490ACD6801C,
-    0x5655226AF6390DF0,0xA93B6C75B879354E,0x9C509807322EEFE7,0x633ED6187C6ED759,0x83FAF3A0DF666754,
-    0x7C94BDBF91265FEA,0x49FF49CD1B718543,0xB69107D25531BDFD,0x2328A1280FDE3011,0xDC46EF37419E08AF,
-    0xE92D1B45CBC9D206,0x1643555A8589EAB8,0x1C7C7667D54F2177,0xE31238789B0F19C9,0xD679CC0A1158C360,
-    0x291782155F18FBDE,0xBCAE24EF05F77632,0x43C06AF04BB74E8C,0x76AB9E82C1E09425,0x89C5D09D8FA0AC9B,
-    0x6901F5252CA81C96,0x966FBB3A62E82428,0xA3044F48E8BFFE81,0x5C6A0157A6FFC63F,0xC9D3A7ADFC104BD3,
-    0x36BDE9B2B250736D,0x3D61DC03807A9C4,0xFCB853DF7647917A,0x17A85BBA998A3E5A,0xE8C615A5D7CA06E4,
-    0xDDADE1D75D9DDC4D,0x22C3AFC813DDE4F3,0xB77A09324932691F,0x4814472D077251A1,0x7D7FB35F8D258B08,
-    0x8211FD40C365B3B6,0x62D5D8F8606D03BB,0x9DBB96E72E2D3B05,0xA8D06295A47AE1AC,0x57BE2C8AEA3AD912,
-    0xC2078A70B0D554FE,0x3D69C46FFE956C40,0x802301D74C2B6E9,0xF76C7E023A828E57,0xFD535D3F6A444598,
-    0x23D132024047D26,0x3756E752AE53A78F,0xC838A94DE0139F31,0x5D810FB7BAFC12DD,0xA2EF41A8F4BC2A63,
-    0x9784B5DA7EEBF0CA,0x68EAFBC530ABC874,0x882EDE7D93A37879,0x77409062DDE340C7,0x422B641057B49A6E,
-    0xBD452A0F19F4A2D0,0x28FC8CF5431B2F3C,0xD792C2EA0D5B1782,0xE2F93698870CCD2B,0x1D977887C94CF595,
-    0xD9D7C79715952601,0x26B989885BD51EBF,0x13D27DFAD182C416,0xECBC33E59FC2FCA8,0x7905951FC52D7144,
-    0x866BDB008B6D49FA,0xB3002F72013A9353,0x4C6E616D4F7AABED,0xACAA44D5EC721BE0,0x53C40ACAA232235E,
-    0x66AFFEB82865F9F7,0x99C1B0A76625C149,0xC78165D3CCA4CA5,0xF3165842728A741B,0xC67DAC30F8DDAEB2,
-    0x3913E22FB69D960C,0x332CC112E65B5DC3,0xCC428F0DA81B657D,0xF9297B7F224CBFD4,0x64735606C0C876A,
-    0x93FE939A36E30A86,0x6C90DD8578A33238,0x59FB29F7F2F4E891,0xA69567E8BCB4D02F,0x465142501FBC6022,
-    0xB93F0C4F51FC589C,0x8C54F83DDBAB8235,0x733AB62295EBBA8B,0xE68310D8CF043767,0x19ED5EC781440FD9,
-    0x2C86AAB50B13D570,0xD3E8E4AA4553EDCE,0x38F8ECCFAA9E42EE,0xC796A2D0E4DE7A50,0xF2FD56A26E89A0F9,
-    0xD9318BD20C99847,0x982ABE477A2615AB,0x6744F05834662D15,0x522F042ABE31F7BC,0xAD414A35F071CF02,
-    0x4D856F8D53797F0F,0xB2EB21921D3947B1,0x8780D5E0976E9D18,0x78EE9BFFD92EA5A6,0xED573D0583C1284A,
-    0x1239731ACD8110F4,0x2752876847D6CA5D,0xD83CC9770996F2E3,0xD203EA4A5950392C,0x2D6DA45517100192,
-    0x180650279D47DB3B,0xE7681E38D307E385,0x72D1B8C289E86E69,0x8DBFF6DDC7A856D7,0xB8D402AF4DFF8C7E,
-    0x47BA4CB003BFB4C0,0xA77E6908A0B704CD,0x58102717EEF73C73,0x6D7BD36564A0E6DA,0x92159D7A2AE0DE64,
-    0x7AC3B80700F5388,0xF8C2759F3E4F6B36,0xCDA981EDB418B19F,0x32C7CFF2FA588921,0x2F50B77533147CB4,
-    0xD03EF96A7D54440A,0xE5550D18F7039EA3,0x1A3B4307B943A61D,0x8F82E5FDE3AC2BF1,0x70ECABE2ADEC134F,
-    0x45875F9027BBC9E6,0xBAE9118F69FBF158,0x5A2D3437CAF34155,0xA5437A2884B379EB,0x90288E5A0EE4A342,
-    0x6F46C04540A49BFC,0xFAFF66BF1A4B1610,0x59128A0540B2EAE,0x30FADCD2DE5CF407,0xCF9492CD901CCCB9,
-    0xC5ABB1F0C0DA0776,0x3AC5FFEF8E9A3FC8,0xFAE0B9D04CDE561,0xF0C045824A8DDDDF,0x6579E37810625033,
-    0x9A17AD675E22688D,0xAF7C5915D475B224,0x5012170A9A358A9A,0xB0D632B2393D3A97,0x4FB87CAD777D0229,
-    0x7AD388DFFD2AD880,0x85BDC6C0B36AE03E,0x1004603AE9856DD2,0xEF6A2E25A7C5556C,0xDA01DA572D928FC5,
-    0x256F944863D2B77B,0xCE7F9C2D8C1F185B,0x3111D232C25F20E5,0x47A26404808FA4C,0xFB14685F0648C2F2,
-    0x6EADCEA55CA74F1E,0x91C380BA12E777A0,0xA4A874C898B0AD09,0x5BC63AD7D6F095B7,0xBB021F6F75F825BA,
-    0x446C51703BB81D04,0x7107A502B1EFC7AD,0x8E69EB1DFFAFFF13,0x1BD04DE7A54072FF,0xE4BE03F8EB004A41,
-    0xD1D5F78A615790E8,0x2EBBB9952F17A856,0x24849AA87FD16399,0xDBEAD4B731915B27,0xEE8120C5BBC6818E,
-    0x11EF6EDAF586B930,0x8456C820AF6934DC,0x7B38863FE1290C62,0x4E53724D6B7ED6CB,0xB13D3C52253EEE75,
-    0x51F919EA86365E78,0xAE9757F5C87666C6,0x9BFCA3874221BC6F,0x6492ED980C6184D1,0xF12B4B62568E093D,
-    0xE45057D18CE3183,0x3B2EF10F9299EB2A,0xC440BF10DCD9D394},{0,0x8211147CBAF96306,
-    0x30FB0EAA2D655567,0xB2EA1AD6979C3661,0x61F61D545ACAAACE,0xE3E70928E033C9C8,0x510D13FE77AFFFA9,
-    0xD31C0782CD569CAF,0xC3EC3AA8B595559C,0x41FD2ED40F6C369A,0xF317340298F000FB,0x7106207E220963FD,
-    0xA21A27FCEF5FFF52,0x200B338055A69C54,0x92E12956C23AAA35,0x10F03D2A78C3C933,0xB301530233BD3853,
-    0x3110477E89445B55,0x83FA5DA81ED86D34,0x1EB49D4A4210E32,0xD2F74E566977929D,0x50E65A2AD38EF19B,
-    0xE20C40FC4412C7FA,0x601D5480FEEBA4FC,0x70ED69AA86286DCF,0xF2FC7DD63CD10EC9,0x40166700AB4D38A8,
-    0xC207737C11B45BAE,0x111B74FEDCE2C701,0x930A6082661BA407,0x21E07A54F1879266,0xA3F16E284B7EF160,
-    0x52DB80573FEDE3CD,0xD0CA942B851480CB,0x62208EFD1288B6AA,0xE0319A81A871D5AC,0x332D9D0365274903,
-    0xB13C897FDFDE2A05,0x3D693A948421C64,0x81C787D5F2BB7F62,0x9137BAFF8A78B651,0x1326AE833081D557,
-    0xA1CCB455A71DE336,0x23DDA0291DE48030,0xF0C1A7ABD0B21C9F,0x72D0B3D76A4B7F99,0xC03AA901FDD749F8,
-    0x422BBD7D472E2AFE,0xE1DAD3550C50DB9E,0x63CBC729B6A9B898,0xD121DDFF21358EF9,0x5330C9839BCCEDFF,
-    0x802CCE01569A7150,0x23DDA7DEC631256,0xB0D7C0AB7BFF2437,0x32C6D4D7C1064731,0x2236E9FDB9C58E02,
-    0xA027FD81033CED04,0x12CDE75794A0DB65,0x90DCF32B2E59B863,0x43C0F4A9E30F24CC,0xC1D1E0D559F647CA,
-    0x733BFA03CE6A71AB,0xF12AEE7F749312AD,0xA5B700AE7FDBC79A,0x27A614D2C522A49C,0x954C0E0452BE92FD,
-    0x175D1A78E847F1FB,0xC4411DFA25116D54,0x465009869FE80E52,0xF4BA135008743833,0x76AB072CB28D5B35,
-    0x665B3A06CA4E9206,0xE44A2E7A70B7F100,0x56A034ACE72BC761,0xD4B120D05DD2A467,0x7AD2752908438C8,
-    0x85BC332E2A7D5BCE,0x375629F8BDE16DAF,0xB5473D8407180EA9,0x16B653AC4C66FFC9,0x94A747D0F69F9CCF,
-    0x264D5D066103AAAE,0xA45C497ADBFAC9A8,0x77404EF816AC5507,0xF5515A84AC553601,0x47BB40523BC90060,
-    0xC5AA542E81306366,0xD55A6904F9F3AA55,0x574B7D78430AC953,0xE5A167AED496FF32,0x67B073D26E6F9C34,
-    0xB4AC7450A339009B,0x36BD602C19C0639D,0x84577AFA8E5C55FC,0x6466E8634A536FA,0xF76C80F940362457,
-    0x757D9485FACF4751,0xC7978E536D537130,0x45869A2FD7AA1236,0x969A9DAD1AFC8E99,0x148B89D1A005ED9F,
-    0xA66193073799DBFE,0x2470877B8D60B8F8,0x3480BA51F5A371CB,0xB691AE2D4F5A12CD,0x47BB4FBD8C624AC,
-    0x866AA087623F47AA,0x5576A705AF69DB05,0xD767B3791590B803,0x658DA9AF820C8E62,0xE79CBDD338F5ED64,
-    0x446DD3FB738B1C04,0xC67CC787C9727F02,0x7496DD515EEE4963,0xF687C92DE4172A65,0x259BCEAF2941B6CA,
-    0xA78ADAD393B8D5CC,0x1560C0050424E3AD,0x9771D479BEDD80AB,0x8781E953C61E4998,0x590FD2F7CE72A9E,
-    0xB77AE7F9EB7B1CFF,0x356BF38551827FF9,0xE677F4079CD4E356,0x6466E07B262D8050,0xD68CFAADB1B1B631,
-    0x549DEED10B48D537,0x7FB7270FA7201C5F,0xFDA633731DD97F59,0x4F4C29A58A454938,0xCD5D3DD930BC2A3E,
-    0x1E413A5BFDEAB691,0x9C502E274713D597,0x2EBA34F1D08FE3F6,0xACAB208D6A7680F0,0xBC5B1DA712B549C3,
-    0x3E4A09DBA84C2AC5,0x8CA0130D3FD01CA4,0xEB1077185297FA2,0xDDAD00F3487FE30D,0x5FBC148FF286800B,
-    0xED560E59651AB66A,0x6F471A25DFE3D56C,0xCCB6740D949D240C,0x4EA760712E64470A,0xFC4D7AA7B9F8716B,
-    0x7E5C6EDB0301126D,0xAD406959CE578EC2,0x2F517D2574AEEDC4,0x9DBB67F3E332DBA5,0x1FAA738F59CBB8A3,
-    0xF5A4EA521087190,0x8D4B5AD99BF11296,0x3FA1400F0C6D24F7,0xBDB05473B69447F1,0x6EAC53F17BC2DB5E,
-    0xECBD478DC13BB858,0x5E575D5B56A78E39,0xDC464927EC5EED3F,0x2D6CA75898CDFF92,0xAF7DB32422349C94,
-    0x1D97A9F2B5A8AAF5,0x9F86BD8E0F51C9F3,0x4C9ABA0CC207555C,0xCE8BAE7078FE365A,0x7C61B4A6EF62003B,
-    0xFE70A0DA559B633D,0xEE809DF02D58AA0E,0x6C91898C97A1C908,0xDE7B935A003DFF69,0x5C6A8726BAC49C6F,
-    0x8F7680A4779200C0,0xD6794D8CD6B63C6,0xBF8D8E0E5AF755A7,0x3D9C9A72E00E36A1,0x9E6DF45AAB70C7C1,
-    0x1C7CE0261189A4C7,0xAE96FAF0861592A6,0x2C87EE8C3CECF1A0,0xFF9BE90EF1BA6D0F,0x7D8AFD724B430E09,
-    0xCF60E7A4DCDF3868,0x4D71F3D866265B6E,0x5D81CEF21EE5925D,0xDF90DA8EA41CF15B,0x6D7AC0583380C73A,
-    0xEF6BD4248979A43C,0x3C77D3A6442F3893,0xBE66C7DAFED65B95,0xC8CDD0C694A6DF4,0x8E9DC970D3B30EF2,
-    0xDA0027A1D8FBDBC5,0x581133DD6202B8C3,0xEAFB290BF59E8EA2,0x68EA3D774F67EDA4,0xBBF63AF58231710B,
-    0x39E72E8938C8120D,0x8B0D345FAF54246C,0x91C202315AD476A,0x19EC1D096D6E8E59,0x9BFD0975D797ED5F,
-    0x291713A3400BDB3E,0xAB0607DFFAF2B838,0x781A005D37A42497,0xFA0B14218D5D4791,0x48E10EF71AC171F0,
-    0xCAF01A8BA03812F6,0x690174A3EB46E396,0xEB1060DF51BF8090,0x59FA7A09C623B6F1,0xDBEB6E757CDAD5F7,
-    0x8F769F7B18C4958,0x8AE67D8B0B752A5E,0x380C675D9CE91C3F,0xBA1D732126107F39,0xAAED4E0B5ED3B60A,
-    0x28FC5A77E42AD50C,0x9A1640A173B6E36D,0x180754DDC94F806B,0xCB1B535F04191CC4,0x490A4723BEE07FC2,
-    0xFBE05DF5297C49A3,0x79F1498993852AA5,0x88DBA7F6E7163808,0xACAB38A5DEF5B0E,0xB820A95CCA736D6F,
-    0x3A31BD20708A0E69,0xE92DBAA2BDDC92C6,0x6B3CAEDE0725F1C0,0xD9D6B40890B9C7A1,0x5BC7A0742A40A4A7,
-    0x4B379D5E52836D94,0xC9268922E87A0E92,0x7BCC93F47FE638F3,0xF9DD8788C51F5BF5,0x2AC1800A0849C75A,
-    0xA8D09476B2B0A45C,0x1A3A8EA0252C923D,0x982B9ADC9FD5F13B,0x3BDAF4F4D4AB005B,0xB9CBE0886E52635D,
-    0xB21FA5EF9CE553C,0x8930EE224337363A,0x5A2CE9A08E61AA95,0xD83DFDDC3498C993,0x6AD7E70AA304FFF2,
-    0xE8C6F37619FD9CF4,0xF836CE5C613E55C7,0x7A27DA20DBC736C1,0xC8CDC0F64C5B00A0,0x4ADCD48AF6A263A6,
-    0x99C0D3083BF4FF09,0x1BD1C774810D9C0F,0xA93BDDA21691AA6E,0x2B2AC9DEAC68C968},{0,
-    0x373D15F784905D1E,0x6E7A2BEF0920BA3C,0x59473E188DB0E722,0xDCF457DE12417478,0xEBC9422996D12966,
-    0xB28E7C311B61CE44,0x85B369C69FF1935A,0x8D3189EF7C157B9B,0xBA0C9C18F8852685,0xE34BA2007535C1A7,
-    0xD476B7F7F1A59CB9,0x51C5DE316E540FE3,0x66F8CBC6EAC452FD,0x3FBFF5DE6774B5DF,0x882E029E3E4E8C1,
-    0x2EBA358DA0BD645D,0x1987207A242D3943,0x40C01E62A99DDE61,0x77FD0B952D0D837F,0xF24E6253B2FC1025,
-    0xC57377A4366C4D3B,0x9C3449BCBBDCAA19,0xAB095C4B3F4CF707,0xA38BBC62DCA81FC6,0x94B6A995583842D8,
-    0xCDF1978DD588A5FA,0xFACC827A5118F8E4,0x7F7FEBBCCEE96BBE,0x4842FE4B4A7936A0,0x1105C053C7C9D182,
-    0x2638D5A443598C9C,0x5D746B1B417AC8BA,0x6A497EECC5EA95A4,0x330E40F4485A7286,0x4335503CCCA2F98,
-    0x81803CC5533BBCC2,0xB6BD2932D7ABE1DC,0xEFFA172A5A1B06FE,0xD8C702DDDE8B5BE0,0xD045E2F43D6FB321,
-    0xE778F703B9FFEE3F,0xBE3FC91B344F091D,0x8902DCECB0DF5403,0xCB1B52A2F2EC759,0x3B8CA0DDABBE9A47,
-    0x62CB9EC5260E7D65,0x55F68B32A29E207B,0x73CE5E96E1C7ACE7,0x44F34B616557F1F9,0x1DB47579E8E716DB,
-    0x2A89608E6C774BC5,0xAF3A0948F386D89F,0x98071CBF77168581,0xC14022A7FAA662A3,0xF67D37507E363FBD,
-    0xFEFFD7799DD2D77C,0xC9C2C28E19428A62,0x9085FC9694F26D40,0xA7B8E9611062305E,0x220B80A78F93A304,
-    0x153695500B03FE1A,0x4C71AB4886B31938,0x7B4CBEBF02234426,0xBAE8D63682F59174,0x8DD5C3C10665CC6A,
-    0xD492FDD98BD52B48,0xE3AFE82E0F457656,0x661C81E890B4E50C,0x5121941F1424B812,0x866AA0799945F30,
-    0x3F5BBFF01D04022E,0x37D95FD9FEE0EAEF,0xE44A2E7A70B7F1,0x59A37436F7C050D3,0x6E9E61C173500DCD,
-    0xEB2D0807ECA19E97,0xDC101DF06831C389,0x855723E8E58124AB,0xB26A361F611179B5,0x9452E3BB2248F529,
-    0xA36FF64CA6D8A837,0xFA28C8542B684F15,0xCD15DDA3AFF8120B,0x48A6B46530098151,0x7F9BA192B499DC4F,
-    0x26DC9F8A39293B6D,0x11E18A7DBDB96673,0x19636A545E5D8EB2,0x2E5E7FA3DACDD3AC,0x771941BB577D348E,
-    0x4024544CD3ED6990,0xC5973D8A4C1CFACA,0xF2AA287DC88CA7D4,0xABED1665453C40F6,0x9CD00392C1AC1DE8,
-    0xE79CBD2DC38F59CE,0xD0A1A8DA471F04D0,0x89E696C2CAAFE3F2,0xBEDB83354E3FBEEC,0x3B68EAF3D1CE2DB6,
-    0xC55FF04555E70A8,0x5512C11CD8EE978A,0x622FD4EB5C7ECA94,0x6AAD34C2BF9A2255,0x5D9021353B0A7F4B,
-    0x4D71F2DB6BA9869,0x33EA0ADA322AC577,0xB659631CADDB562D,0x816476EB294B0B33,0xD82348F3A4FBEC11,
-    0xEF1E5D04206BB10F,0xC92688A063323D93,0xFE1B9D57E7A2608D,0xA75CA34F6A1287AF,0x9061B6B8EE82DAB1,
-    0x15D2DF7E717349EB,0x22EFCA89F5E314F5,0x7BA8F4917853F3D7,0x4C95E166FCC3AEC9,0x4417014F1F274608,
-    0x732A14B89BB71B16,0x2A6D2AA01607FC34,0x1D503F579297A12A,0x98E356910D663270,0xAFDE436689F66F6E,
-    0xF6997D7E0446884C,0xC1A4688980D6D552,0x41088A3E5D7CB183,0x76359FC9D9ECEC9D,0x2F72A1D1545C0BBF,
-    0x184FB426D0CC56A1,0x9DFCDDE04F3DC5FB,0xAAC1C817CBAD98E5,0xF386F60F461D7FC7,0xC4BBE3F8C28D22D9,
-    0xCC3903D12169CA18,0xFB041626A5F99706,0xA243283E28497024,0x957E3DC9ACD92D3A,0x10CD540F3328BE60,
-    0x27F041F8B7B8E37E,0x7EB77FE03A08045C,0x498A6A17BE985942,0x6FB2BFB3FDC1D5DE,0x588FAA44795188C0,
-    0x1C8945CF4E16FE2,0x36F581AB707132FC,0xB346E86DEF80A1A6,0x847BFD9A6B10FCB8,0xDD3CC382E6A01B9A,
-    0xEA01D67562304684,0xE283365C81D4AE45,0xD5BE23AB0544F35B,0x8CF91DB388F41479,0xBBC408440C644967,
-    0x3E7761829395DA3D,0x94A747517058723,0x500D4A6D9AB56001,0x67305F9A1E253D1F,0x1C7CE1251C067939,
-    0x2B41F4D298962427,0x7206CACA1526C305,0x453BDF3D91B69E1B,0xC088B6FB0E470D41,0xF7B5A30C8AD7505F,
-    0xAEF29D140767B77D,0x99CF88E383F7EA63,0x914D68CA601302A2,0xA6707D3DE4835FBC,0xFF3743256933B89E,
-    0xC80A56D2EDA3E580,0x4DB93F14725276DA,0x7A842AE3F6C22BC4,0x23C314FB7B72CCE6,0x14FE010CFFE291F8,
-    0x32C6D4A8BCBB1D64,0x5FBC15F382B407A,0x5CBCFF47B59BA758,0x6B81EAB0310BFA46,0xEE328376AEFA691C,
-    0xD90F96812A6A3402,0x8048A899A7DAD320,0xB775BD6E234A8E3E,0xBFF75D47C0AE66FF,0x88CA48B0443E3BE1,
-    0xD18D76A8C98EDCC3,0xE6B0635F4D1E81DD,0x63030A99D2EF1287,0x543E1F6E567F4F99,0xD792176DBCFA8BB,
-    0x3A4434815F5FF5A5,0xFBE05C08DF8920F7,0xCCDD49FF5B197DE9,0x959A77E7D6A99ACB,0xA2A762105239C7D5,
-    0x27140BD6CDC8548F,0x10291E2149580991,0x496E2039C4E8EEB3,0x7E5335CE4078B3AD,0x76D1D5E7A39C5B6C,
-    0x41ECC010270C0672,0x18ABFE08AABCE150,0x2F96EBFF2E2CBC4E,0xAA258239B1DD2F14,0x9D1897CE354D720A,
-    0xC45FA9D6B8FD9528,0xF362BC213C6DC836,0xD55A69857F3444AA,0xE2677C72FBA419B4,0xBB20426A7614FE96,
-    0x8C1D579DF284A388,0x9AE3E5B6D7530D2,0x3E932BACE9E56DCC,0x67D415B464558AEE,0x50E90043E0C5D7F0,
-    0x586BE06A03213F31,0x6F56F59D87B1622F,0x3611CB850A01850D,0x12CDE728E91D813,0x849FB7B411604B49,
-    0xB3A2A24395F01657,0xEAE59C5B1840F175,0xDDD889AC9CD0AC6B,0xA69437139EF3E84D,0x91A922E41A63B553,
-    0xC8EE1CFC97D35271,0xFFD3090B13430F6F,0x7A6060CD8CB29C35,0x4D5D753A0822C12B,0x141A4B2285922609,
-    0x23275ED501027B17,0x2BA5BEFCE2E693D6,0x1C98AB0B6676CEC8,0x45DF9513EBC629EA,0x72E280E46F5674F4,
-    0xF751E922F0A7E7AE,0xC06CFCD57437BAB0,0x992BC2CDF9875D92,0xAE16D73A7D17008C,0x882E029E3E4E8C10,
-    0xBF131769BADED10E,0xE6542971376E362C,0xD1693C86B3FE6B32,0x54DA55402C0FF868,0x63E740B7A89FA576,
-    0x3AA07EAF252F4254,0xD9D6B58A1BF1F4A,0x51F8B71425BF78B,0x32229E86C6CBAA95,0x6B65A09E4B7B4DB7,
-    0x5C58B569CFEB10A9,0xD9EBDCAF501A83F3,0xEED6C958D48ADEED,0xB791F740593A39CF,0x80ACE2B7DDAA64D1},
-    {0,0xE9742A79EF04A5D4,0xE63172A0869ED8C3,0xF4558D9699A7D17,0xF8BBC31255AA22ED,
-    0x11CFE96BBAAE8739,0x1E8AB1B2D334FA2E,0xF7FE9BCB3C305FFA,0xC5AEA077F3C3D6B1,0x2CDA8A0E1CC77365,
-    0x239FD2D7755D0E72,0xCAEBF8AE9A59ABA6,0x3D156365A669F45C,0xD461491C496D5188,0xDB2411C520F72C9F,
-    0x32503BBCCFF3894B,0xBF8466BCBF103E09,0x56F04CC550149BDD,0x59B5141C398EE6CA,0xB0C13E65D68A431E,
-    0x473FA5AEEABA1CE4,0xAE4B8FD705BEB930,0xA10ED70E6C24C427,0x487AFD77832061F3,0x7A2AC6CB4CD3E8B8,
-    0x935EECB2A3D74D6C,0x9C1BB46BCA4D307B,0x756F9E12254995AF,0x829105D91979CA55,0x6BE52FA0F67D6F81,
-    0x64A077799FE71296,0x8DD45D0070E3B742,0x4BD1EB2A26B7EF79,0xA2A5C153C9B34AAD,0xADE0998AA02937BA,
-    0x4494B3F34F2D926E,0xB36A2838731DCD94,0x5A1E02419C196840,0x555B5A98F5831557,0xBC2F70E11A87B083,
-    0x8E7F4B5DD57439C8,0x670B61243A709C1C,0x684E39FD53EAE10B,0x813A1384BCEE44DF,0x76C4884F80DE1B25,
-    0x9FB0A2366FDABEF1,0x90F5FAEF0640C3E6,0x7981D096E9446632,0xF4558D9699A7D170,0x1D21A7EF76A374A4,
-    0x1264FF361F3909B3,0xFB10D54FF03DAC67,0xCEE4E84CC0DF39D,0xE59A64FD23095649,0xEADF3C244A932B5E,
-    0x3AB165DA5978E8A,0x31FB2DE16A6407C1,0xD88F07988560A215,0xD7CA5F41ECFADF02,0x3EBE753803FE7AD6,
-    0xC940EEF33FCE252C,0x2034C48AD0CA80F8,0x2F719C53B950FDEF,0xC605B62A5654583B,0x97A3D6544D6FDEF2,
-    0x7ED7FC2DA26B7B26,0x7192A4F4CBF10631,0x98E68E8D24F5A3E5,0x6F18154618C5FC1F,0x866C3F3FF7C159CB,
-    0x892967E69E5B24DC,0x605D4D9F715F8108,0x520D7623BEAC0843,0xBB795C5A51A8AD97,0xB43C04833832D080,
-    0x5D482EFAD7367554,0xAAB6B531EB062AAE,0x43C29F4804028F7A,0x4C87C7916D98F26D,0xA5F3EDE8829C57B9,
-    0x2827B0E8F27FE0FB,0xC1539A911D7B452F,0xCE16C24874E13838,0x2762E8319BE59DEC,0xD09C73FAA7D5C216,
-    0x39E8598348D167C2,0x36AD015A214B1AD5,0xDFD92B23CE4FBF01,0xED89109F01BC364A,0x4FD3AE6EEB8939E,
-    0xBB8623F8722EE89,0xE2CC484668264B5D,0x1532D38D541614A7,0xFC46F9F4BB12B173,0xF303A12DD288CC64,
-    0x1A778B543D8C69B0,0xDC723D7E6BD8318B,0x3506170784DC945F,0x3A434FDEED46E948,0xD33765A702424C9C,
-    0x24C9FE6C3E721366,0xCDBDD415D176B6B2,0xC2F88CCCB8ECCBA5,0x2B8CA6B557E86E71,0x19DC9D09981BE73A,
-    0xF0A8B770771F42EE,0xFFEDEFA91E853FF9,0x1699C5D0F1819A2D,0xE1675E1BCDB1C5D7,0x813746222B56003,
-    0x7562CBB4B2F1D14,0xEE2206C2A42BB8C0,0x63F65BC2D4C80F82,0x8A8271BB3BCCAA56,0x85C729625256D741,
-    0x6CB3031BBD527295,0x9B4D98D081622D6F,0x7239B2A96E6688BB,0x7D7CEA7007FCF5AC,0x9408C009E8F85078,
-    0xA658FBB5270BD933,0x4F2CD1CCC80F7CE7,0x40698915A19501F0,0xA91DA36C4E91A424,0x5EE338A772A1FBDE,
-    0xB79712DE9DA55E0A,0xB8D24A07F43F231D,0x51A6607E1B3B86C9,0x1B9E8AFBC2482E8F,0xF2EAA0822D4C8B5B,
-    0xFDAFF85B44D6F64C,0x14DBD222ABD25398,0xE32549E997E20C62,0xA51639078E6A9B6,0x5143B49117CD4A1,
-    0xEC601130FE787175,0xDE302A8C318BF83E,0x374400F5DE8F5DEA,0x3801582CB71520FD,0xD175725558118529,
-    0x268BE99E6421DAD3,0xCFFFC3E78B257F07,0xC0BA9B3EE2BF0210,0x29CEB1470DBBA7C4,0xA41AEC477D581086,
-    0x4D6EC63E925CB552,0x422B9EE7FBC6C845,0xAB5FB49E14C26D91,0x5CA12F5528F2326B,0xB5D5052CC7F697BF,
-    0xBA905DF5AE6CEAA8,0x53E4778C41684F7C,0x61B44C308E9BC637,0x88C06649619F63E3,0x87853E9008051EF4,
-    0x6EF114E9E701BB20,0x990F8F22DB31E4DA,0x707BA55B3435410E,0x7F3EFD825DAF3C19,0x964AD7FBB2AB99CD,
-    0x504F61D1E4FFC1F6,0xB93B4BA80BFB6422,0xB67E137162611935,0x5F0A39088D65BCE1,0xA8F4A2C3B155E31B,
-    0x418088BA5E5146CF,0x4EC5D06337CB3BD8,0xA7B1FA1AD8CF9E0C,0x95E1C1A6173C1747,0x7C95EBDFF838B293,
-    0x73D0B30691A2CF84,0x9AA4997F7EA66A50,0x6D5A02B4429635AA,0x842E28CDAD92907E,0x8B6B7014C408ED69,
-    0x621F5A6D2B0C48BD,0xEFCB076D5BEFFFFF,0x6BF2D14B4EB5A2B,0x9FA75CDDD71273C,0xE08E5FB4327582E8,
-    0x1770C47F0E45DD12,0xFE04EE06E14178C6,0xF141B6DF88DB05D1,0x18359CA667DFA005,0x2A65A71AA82C294E,
-    0xC3118D6347288C9A,0xCC54D5BA2EB2F18D,0x2520FFC3C1B65459,0xD2DE6408FD860BA3,0x3BAA4E711282AE77,
-    0x34EF16A87B18D360,0xDD9B3CD1941C76B4,0x8C3D5CAF8F27F07D,0x654976D6602355A9,0x6A0C2E0F09B928BE,
-    0x83780476E6BD8D6A,0x74869FBDDA8DD290,0x9DF2B5C435897744,0x92B7ED1D5C130A53,0x7BC3C764B317AF87,
-    0x4993FCD87CE426CC,0xA0E7D6A193E08318,0xAFA28E78FA7AFE0F,0x46D6A401157E5BDB,0xB1283FCA294E0421,
-    0x585C15B3C64AA1F5,0x57194D6AAFD0DCE2,0xBE6D671340D47936,0x33B93A133037CE74,0xDACD106ADF336BA0,
-    0xD58848B3B6A916B7,0x3CFC62CA59ADB363,0xCB02F901659DEC99,0x2276D3788A99494D,0x2D338BA1E303345A,
-    0xC447A1D80C07918E,0xF6179A64C3F418C5,0x1F63B01D2CF0BD11,0x1026E8C4456AC006,0xF952C2BDAA6E65D2,
-    0xEAC5976965E3A28,0xE7D8730F795A9FFC,0xE89D2BD610C0E2EB,0x1E901AFFFC4473F,0xC7ECB785A9901F04,
-    0x2E989DFC4694BAD0,0x21DDC5252F0EC7C7,0xC8A9EF5CC00A6213,0x3F577497FC3A3DE9,0xD6235EEE133E983D,
-    0xD96606377AA4E52A,0x30122C4E95A040FE,0x24217F25A53C9B5,0xEB363D8BB5576C61,0xE4736552DCCD1176,
-    0xD074F2B33C9B4A2,0xFAF9D4E00FF9EB58,0x138DFE99E0FD4E8C,0x1CC8A6408967339B,0xF5BC8C396663964F,
-    0x7868D1391680210D,0x911CFB40F98484D9,0x9E59A399901EF9CE,0x772D89E07F1A5C1A,0x80D3122B432A03E0,
-    0x69A73852AC2EA634,0x66E2608BC5B4DB23,0x8F964AF22AB07EF7,0xBDC6714EE543F7BC,0x54B25B370A475268,
-    0x5BF703EE63DD2F7F,0xB28329978CD98AAB,0x457DB25CB0E9D551,0xAC0998255FED7085,0xA34CC0FC36770D92,
-    0x4A38EA85D973A846},{0,0xFC5D27F6BF353971,0xCC6369BE26FDE189,0x303E4E4899C8D8F8,
-    0xAC1FF52F156C5079,0x5042D2D9AA596908,0x607C9C913391B1F0,0x9C21BB678CA48881,0x6CE6CC0D724F3399,
-    0x90BBEBFBCD7A0AE8,0xA085A5B354B2D210,0x5CD88245EB87EB61,0xC0F93922672363E0,0x3CA41ED4D8165A91,
-    0xC9A509C41DE8269,0xF0C7776AFEEBBB18,0xD9CD981AE49E6732,0x2590BFEC5BAB5E43,0x15AEF1A4C26386BB,
-    0xE9F3D6527D56BFCA,0x75D26D35F1F2374B,0x898F4AC34EC70E3A,0xB9B1048BD70FD6C2,0x45EC237D683AEFB3,
-    0xB52B541796D154AB,0x497673E129E46DDA,0x79483DA9B02CB522,0x85151A5F0F198C53,0x1934A13883BD04D2,
-    0xE56986CE3C883DA3,0xD557C886A540E55B,0x290AEF701A75DC2A,0x8742166691AB5D0F,0x7B1F31902E9E647E,
-    0x4B217FD8B756BC86,0xB77C582E086385F7,0x2B5DE34984C70D76,0xD700C4BF3BF23407,0xE73E8AF7A23AECFF,
-    0x1B63AD011D0FD58E,0xEBA4DA6BE3E46E96,0x17F9FD9D5CD157E7,0x27C7B3D5C5198F1F,0xDB9A94237A2CB66E,
-    0x47BB2F44F6883EEF,0xBBE608B249BD079E,0x8BD846FAD075DF66,0x7785610C6F40E617,0x5E8F8E7C75353A3D,
-    0xA2D2A98ACA00034C,0x92ECE7C253C8DBB4,0x6EB1C034ECFDE2C5,0xF2907B5360596A44,0xECD5CA5DF6C5335,
-    0x3EF312ED46A48BCD,0xC2AE351BF991B2BC,0x32694271077A09A4,0xCE346587B84F30D5,0xFE0A2BCF2187E82D,
-    0x2570C399EB2D15C,0x9E76B75E121659DD,0x622B90A8AD2360AC,0x5215DEE034EBB854,0xAE48F9168BDE8125,
-    0x3A5D0A9E7BC12975,0xC6002D68C4F41004,0xF63E63205D3CC8FC,0xA6344D6E209F18D,0x9642FFB16EAD790C,
-    0x6A1FD847D198407D,0x5A21960F48509885,0xA67CB1F9F765A1F4,0x56BBC693098E1AEC,0xAAE6E165B6BB239D,
-    0x9AD8AF2D2F73FB65,0x668588DB9046C214,0xFAA433BC1CE24A95,0x6F9144AA3D773E4,0x36C75A023A1FAB1C,
-    0xCA9A7DF4852A926D,0xE39092849F5F4E47,0x1FCDB572206A7736,0x2FF3FB3AB9A2AFCE,0xD3AEDCCC069796BF,
-    0x4F8F67AB8A331E3E,0xB3D2405D3506274F,0x83EC0E15ACCEFFB7,0x7FB129E313FBC6C6,0x8F765E89ED107DDE,
-    0x732B797F522544AF,0x43153737CBED9C57,0xBF4810C174D8A526,0x2369ABA6F87C2DA7,0xDF348C50474914D6,
-    0xEF0AC218DE81CC2E,0x1357E5EE61B4F55F,0xBD1F1CF8EA6A747A,0x41423B0E555F4D0B,0x717C7546CC9795F3,
-    0x8D2152B073A2AC82,0x1100E9D7FF062403,0xED5DCE2140331D72,0xDD638069D9FBC58A,0x213EA79F66CEFCFB,
-    0xD1F9D0F5982547E3,0x2DA4F70327107E92,0x1D9AB94BBED8A66A,0xE1C79EBD01ED9F1B,0x7DE625DA8D49179A,
-    0x81BB022C327C2EEB,0xB1854C64ABB4F613,0x4DD86B921481CF62,0x64D284E20EF41348,0x988FA314B1C12A39,
-    0xA8B1ED5C2809F2C1,0x54ECCAAA973CCBB0,0xC8CD71CD1B984331,0x3490563BA4AD7A40,0x4AE18733D65A2B8,
-    0xF8F33F8582509BC9,0x83448EF7CBB20D1,0xF4696F19C38E19A0,0xC45721515A46C158,0x380A06A7E573F829,
-    0xA42BBDC069D770A8,0x58769A36D6E249D9,0x6848D47E4F2A9121,0x9415F388F01FA850,0x74BA153CF78252EA,
-    0x88E732CA48B76B9B,0xB8D97C82D17FB363,0x44845B746E4A8A12,0xD8A5E013E2EE0293,0x24F8C7E55DDB3BE2,
-    0x14C689ADC413E31A,0xE89BAE5B7B26DA6B,0x185CD93185CD6173,0xE401FEC73AF85802,0xD43FB08FA33080FA,
-    0x286297791C05B98B,0xB4432C1E90A1310A,0x481E0BE82F94087B,0x782045A0B65CD083,0x847D62560969E9F2,
-    0xAD778D26131C35D8,0x512AAAD0AC290CA9,0x6114E49835E1D451,0x9D49C36E8AD4ED20,0x1687809067065A1,
-    0xFD355FFFB9455CD0,0xCD0B11B7208D8428,0x315636419FB8BD59,0xC191412B61530641,0x3DCC66DDDE663F30,
-    0xDF2289547AEE7C8,0xF1AF0F63F89BDEB9,0x6D8EB404743F5638,0x91D393F2CB0A6F49,0xA1EDDDBA52C2B7B1,
-    0x5DB0FA4CEDF78EC0,0xF3F8035A66290FE5,0xFA524ACD91C3694,0x3F9B6AE440D4EE6C,0xC3C64D12FFE1D71D,
-    0x5FE7F67573455F9C,0xA3BAD183CC7066ED,0x93849FCB55B8BE15,0x6FD9B83DEA8D8764,0x9F1ECF5714663C7C,
-    0x6343E8A1AB53050D,0x537DA6E9329BDDF5,0xAF20811F8DAEE484,0x33013A78010A6C05,0xCF5C1D8EBE3F5574,
-    0xFF6253C627F78D8C,0x33F743098C2B4FD,0x2A359B4082B768D7,0xD668BCB63D8251A6,0xE656F2FEA44A895E,
-    0x1A0BD5081B7FB02F,0x862A6E6F97DB38AE,0x7A77499928EE01DF,0x4A4907D1B126D927,0xB61420270E13E056,
-    0x46D3574DF0F85B4E,0xBA8E70BB4FCD623F,0x8AB03EF3D605BAC7,0x76ED1905693083B6,0xEACCA262E5940B37,
-    0x169185945AA13246,0x26AFCBDCC369EABE,0xDAF2EC2A7C5CD3CF,0x4EE71FA28C437B9F,0xB2BA3854337642EE,
-    0x8284761CAABE9A16,0x7ED951EA158BA367,0xE2F8EA8D992F2BE6,0x1EA5CD7B261A1297,0x2E9B8333BFD2CA6F,
-    0xD2C6A4C500E7F31E,0x2201D3AFFE0C4806,0xDE5CF45941397177,0xEE62BA11D8F1A98F,0x123F9DE767C490FE,
-    0x8E1E2680EB60187F,0x724301765455210E,0x427D4F3ECD9DF9F6,0xBE2068C872A8C087,0x972A87B868DD1CAD,
-    0x6B77A04ED7E825DC,0x5B49EE064E20FD24,0xA714C9F0F115C455,0x3B3572977DB14CD4,0xC7685561C28475A5,
-    0xF7561B295B4CAD5D,0xB0B3CDFE479942C,0xFBCC4BB51A922F34,0x7916C43A5A71645,0x37AF220B3C6FCEBD,
-    0xCBF205FD835AF7CC,0x57D3BE9A0FFE7F4D,0xAB8E996CB0CB463C,0x9BB0D72429039EC4,0x67EDF0D29636A7B5,
-    0xC9A509C41DE82690,0x35F82E32A2DD1FE1,0x5C6607A3B15C719,0xF99B478C8420FE68,0x65BAFCEB088476E9,
-    0x99E7DB1DB7B14F98,0xA9D995552E799760,0x5584B2A3914CAE11,0xA543C5C96FA71509,0x591EE23FD0922C78,
-    0x6920AC77495AF480,0x957D8B81F66FCDF1,0x95C30E67ACB4570,0xF5011710C5FE7C01,0xC53F59585C36A4F9,
-    0x39627EAEE3039D88,0x106891DEF97641A2,0xEC35B628464378D3,0xDC0BF860DF8BA02B,0x2056DF9660BE995A,
-    0xBC7764F1EC1A11DB,0x402A4307532F28AA,0x70140D4FCAE7F052,0x8C492AB975D2C923,0x7C8E5DD38B39723B,
-    0x80D37A25340C4B4A,0xB0ED346DADC493B2,0x4CB0139B12F1AAC3,0xD091A8FC9E552242,0x2CCC8F0A21601B33,
-    0x1CF2C142B8A8C3CB,0xE0AFE6B4079DFABA},{0,0x21E9761E252621AC,0x43D2EC3C4A4C4358,
-    0x623B9A226F6A62F4,0x87A5D878949886B0,0xA64CAE66B1BEA71C,0xC4773444DED4C5E8,0xE59E425AFBF2E444,
-    0x3B9296A271A69E0B,0x1A7BE0BC5480BFA7,0x78407A9E3BEADD53,0x59A90C801ECCFCFF,0xBC374EDAE53E18BB,
-    0x9DDE38C4C0183917,0xFFE5A2E6AF725BE3,0xDE0CD4F88A547A4F,0x77252D44E34D3C16,0x56CC5B5AC66B1DBA,
-    0x34F7C178A9017F4E,0x151EB7668C275EE2,0xF080F53C77D5BAA6,0xD169832252F39B0A,0xB35219003D99F9FE,
-    0x92BB6F1E18BFD852,0x4CB7BBE692EBA21D,0x6D5ECDF8B7CD83B1,0xF6557DAD8A7E145,0x2E8C21C4FD81C0E9,
-    0xCB12639E067324AD,0xEAFB158023550501,0x88C08FA24C3F67F5,0xA929F9BC69194659,0xEE4A5A89C69A782C,
-    0xCFA32C97E3BC5980,0xAD98B6B58CD63B74,0x8C71C0ABA9F01AD8,0x69EF82F15202FE9C,0x4806F4EF7724DF30,
-    0x2A3D6ECD184EBDC4,0xBD418D33D689C68,0xD5D8CC2BB73CE627,0xF431BA35921AC78B,0x960A2017FD70A57F,
-    0xB7E35609D85684D3,0x527D145323A46097,0x7394624D0682413B,0x11AFF86F69E823CF,0x30468E714CCE0263,
-    0x996F77CD25D7443A,0xB88601D300F16596,0xDABD9BF16F9B0762,0xFB54EDEF4ABD26CE,0x1ECAAFB5B14FC28A,
-    0x3F23D9AB9469E326,0x5D184389FB0381D2,0x7CF13597DE25A07E,0xA2FDE16F5471DA31,0x831497717157FB9D,
-    0xE12F0D531E3D9969,0xC0C67B4D3B1BB8C5,0x25583917C0E95C81,0x4B14F09E5CF7D2D,0x668AD52B8AA51FD9,
-    0x4763A335AF833E75,0xE84D9340D5A36333,0xC9A4E55EF085429F,0xAB9F7F7C9FEF206B,0x8A760962BAC901C7,
-    0x6FE84B38413BE583,0x4E013D26641DC42F,0x2C3AA7040B77A6DB,0xDD3D11A2E518777,0xD3DF05E2A405FD38,
-    0xF23673FC8123DC94,0x900DE9DEEE49BE60,0xB1E49FC0CB6F9FCC,0x547ADD9A309D7B88,0x7593AB8415BB5A24,
-    0x17A831A67AD138D0,0x364147B85FF7197C,0x9F68BE0436EE5F25,0xBE81C81A13C87E89,0xDCBA52387CA21C7D,
-    0xFD53242659843DD1,0x18CD667CA276D995,0x392410628750F839,0x5B1F8A40E83A9ACD,0x7AF6FC5ECD1CBB61,
-    0xA4FA28A64748C12E,0x85135EB8626EE082,0xE728C49A0D048276,0xC6C1B2842822A3DA,0x235FF0DED3D0479E,
-    0x2B686C0F6F66632,0x608D1CE2999C04C6,0x41646AFCBCBA256A,0x607C9C913391B1F,0x27EEBFD7361F3AB3,
-    0x45D525F559755847,0x643C53EB7C5379EB,0x81A211B187A19DAF,0xA04B67AFA287BC03,0xC270FD8DCDEDDEF7,
-    0xE3998B93E8CBFF5B,0x3D955F6B629F8514,0x1C7C297547B9A4B8,0x7E47B35728D3C64C,0x5FAEC5490DF5E7E0,
-    0xBA308713F60703A4,0x9BD9F10DD3212208,0xF9E26B2FBC4B40FC,0xD80B1D31996D6150,0x7122E48DF0742709,
-    0x50CB9293D55206A5,0x32F008B1BA386451,0x13197EAF9F1E45FD,0xF6873CF564ECA1B9,0xD76E4AEB41CA8015,
-    0xB555D0C92EA0E2E1,0x94BCA6D70B86C34D,0x4AB0722F81D2B902,0x6B590431A4F498AE,0x9629E13CB9EFA5A,
-    0x288BE80DEEB8DBF6,0xCD15AA57154A3FB2,0xECFCDC49306C1E1E,0x8EC7466B5F067CEA,0xAF2E30757A205D46,
-    0xE44200D2F3D1550D,0xC5AB76CCD6F774A1,0xA790ECEEB99D1655,0x86799AF09CBB37F9,0x63E7D8AA6749D3BD,
-    0x420EAEB4426FF211,0x203534962D0590E5,0x1DC42880823B149,0xDFD096708277CB06,0xFE39E06EA751EAAA,
-    0x9C027A4CC83B885E,0xBDEB0C52ED1DA9F2,0x58754E0816EF4DB6,0x799C381633C96C1A,0x1BA7A2345CA30EEE,
-    0x3A4ED42A79852F42,0x93672D96109C691B,0xB28E5B8835BA48B7,0xD0B5C1AA5AD02A43,0xF15CB7B47FF60BEF,
-    0x14C2F5EE8404EFAB,0x352B83F0A122CE07,0x571019D2CE48ACF3,0x76F96FCCEB6E8D5F,0xA8F5BB34613AF710,
-    0x891CCD2A441CD6BC,0xEB2757082B76B448,0xCACE21160E5095E4,0x2F50634CF5A271A0,0xEB91552D084500C,
-    0x6C828F70BFEE32F8,0x4D6BF96E9AC81354,0xA085A5B354B2D21,0x2BE12C45106D0C8D,0x49DAB6677F076E79,
-    0x6833C0795A214FD5,0x8DAD8223A1D3AB91,0xAC44F43D84F58A3D,0xCE7F6E1FEB9FE8C9,0xEF961801CEB9C965,
-    0x319ACCF944EDB32A,0x1073BAE761CB9286,0x724820C50EA1F072,0x53A156DB2B87D1DE,0xB63F1481D075359A,
-    0x97D6629FF5531436,0xF5EDF8BD9A3976C2,0xD4048EA3BF1F576E,0x7D2D771FD6061137,0x5CC40101F320309B,
-    0x3EFF9B239C4A526F,0x1F16ED3DB96C73C3,0xFA88AF67429E9787,0xDB61D97967B8B62B,0xB95A435B08D2D4DF,
-    0x98B335452DF4F573,0x46BFE1BDA7A08F3C,0x675697A38286AE90,0x56D0D81EDECCC64,0x24847B9FC8CAEDC8,
-    0xC11A39C53338098C,0xE0F34FDB161E2820,0x82C8D5F979744AD4,0xA321A3E75C526B78,0xC0F93922672363E,
-    0x2DE6E58C03541792,0x4FDD7FAE6C3E7566,0x6E3409B0491854CA,0x8BAA4BEAB2EAB08E,0xAA433DF497CC9122,
-    0xC878A7D6F8A6F3D6,0xE991D1C8DD80D27A,0x379D053057D4A835,0x1674732E72F28999,0x744FE90C1D98EB6D,
-    0x55A69F1238BECAC1,0xB038DD48C34C2E85,0x91D1AB56E66A0F29,0xF3EA317489006DDD,0xD203476AAC264C71,
-    0x7B2ABED6C53F0A28,0x5AC3C8C8E0192B84,0x38F852EA8F734970,0x191124F4AA5568DC,0xFC8F66AE51A78C98,
-    0xDD6610B07481AD34,0xBF5D8A921BEBCFC0,0x9EB4FC8C3ECDEE6C,0x40B82874B4999423,0x61515E6A91BFB58F,
-    0x36AC448FED5D77B,0x2283B256DBF3F6D7,0xC71DF00C20011293,0xE6F486120527333F,0x84CF1C306A4D51CB,
-    0xA5266A2E4F6B7067,0xE245C91BE0E84E12,0xC3ACBF05C5CE6FBE,0xA1972527AAA40D4A,0x807E53398F822CE6,
-    0x65E011637470C8A2,0x4409677D5156E90E,0x2632FD5F3E3C8BFA,0x7DB8B411B1AAA56,0xD9D75FB9914ED019,
-    0xF83E29A7B468F1B5,0x9A05B385DB029341,0xBBECC59BFE24B2ED,0x5E7287C105D656A9,0x7F9BF1DF20F07705,
-    0x1DA06BFD4F9A15F1,0x3C491DE36ABC345D,0x9560E45F03A57204,0xB4899241268353A8,0xD6B2086349E9315C,
-    0xF75B7E7D6CCF10F0,0x12C53C27973DF4B4,0x332C4A39B21BD518,0x5117D01BDD71B7EC,0x70FEA605F8579640,
-    0xAEF272FD7203EC0F,0x8F1B04E35725CDA3,0xED209EC1384FAF57,0xCCC9E8DF1D698EFB,0x2957AA85E69B6ABF,
-    0x8BEDC9BC3BD4B13,0x6A8546B9ACD729E7,0x4B6C30A789F1084B}};
-
-/* [i]: x^(8 * 2^i), for as many bytes as a leaf has (LMC__LEAF_SIZE). */
-static const uint64_t lmc__crc64_powers[19] =
-    {0x80000000000000,0x800000000000,0x80000000,0x9A6C9329AC4BC9B5,0x10F4BB0F129310D6,
-    0x70F05DCEA2EBD226,0x311211205672822D,0x2FC297DB0F46C96E,0xCA4D536FABF7DA84,0xFB4CDC3B379EE6ED,
-    0xEA261148DF25140A,0x59CCB2C07AA6C9B4,0x20B3674A839AF27A,0x2D8E1986DA94D583,0x42CDF4C20337635D,
-    0x1D78724BF0F26839,0xB96C84E0AFB34BD5,0x5D2E1FCD2DF0A3EA,0xCD9506572332BE42};
-
-/* x^(8 LANE3), for three lanes as of CRC-32C. */
-#define LMC__CRC64_LANE3_SHIFT 0x8769D3037A5A922CULL
-
-#if LMC__X86 || LMC__NEON
-/* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 63) for the first eight, x^(8 d
- * - 1) for the others. [i]: d = 16 * 2^i. */
-static const uint64_t lmc__crc64_folds[6][2] =
-    {{0xEADC41FD2BA3D420,0x21E9761E252621AC},{0xB0BC2E589204F500,0xE1E0BB9D45D7A44C},
-    {0xC32CDB31E18A84A,0x62242240ACE5045A},{0xA1CA681E733F9C40,0x5F852FB61E8D92DC},
-    {0x37CCD3E14069CABC,0xA043808C0F782663},{0xD0B3AA0ED6D54AE0,0xC2409E2537AA5EB1}};
-#endif
-#endif
-
 /* clang-format on */
 
 /* == kernels/vec_swar.h ======================================================================== */
@@ -3199,100 +2737,66 @@ LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of 
     return (a | a << 8) & 0x00FF00FF00FF00FFu;
 }
 
-/* Rotate each of the four 16-bit parts, or of the eight bytes, by one bit: the whole word is
- * shifted, and the bits that have come over from a neighbour are masked out. */
-LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v)
+/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
+ * bit, and in the order of two's complement the bits below the sign of what is negative flip before
+ * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
+ * a product without carries fills an element with its sign. */
+LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
-    return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u);
+    const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
+    return v ^ ((v >> (8 * width - 1) & lowest) * (all >> 1));
 }
-LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v)
+LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__order order)
 {
-    return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u);
+    const uint64_t lowest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width));
+    if (order == LMC__ORDER_NONE) return v;
+    if (order == LMC__ORDER_INTEGER) v = lmc__flip_negative(v, width);
+    return (v << 1 & ~lowest) | (v >> (8 * width - 1) & lowest);
 }
-LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v)
+LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__order order)
 {
-    return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u);
+    const uint64_t highest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width)) << (8 * width - 1);
+    if (order == LMC__ORDER_NONE) return r;
+    r = (r >> 1 & ~highest) | (r << (8 * width - 1) & highest);
+    return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
-LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v)
-{
-    return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u);
-}
-LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
-LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
-LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
-LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
 
-/* v[p] = bytes of plane p of the eight elements at src, which is read exactly: 8 * width bytes. */
-LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
+/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
+ * 8 * width bytes. */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
+                             enum lmc__order order)
 {
-    int i;
-    switch (width) {
-    case 1:
-        v[0] = lmc__load64(src);
-        if (rotate) v[0] = lmc__rotl8x8(v[0]);
-        break;
-    case 2: {
-        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
-        if (rotate) {
-            a = lmc__rotl16x4(a);
-            b = lmc__rotl16x4(b);
-        }
+    unsigned i;
+    for (i = 0; i < width; i++)
+        v[i] = width == 4 ? lmc__load32(src + 4 * i) | (uint64_t)lmc__load32(src + 16 + 4 * i) << 32
+                          : lmc__load64(src + 8 * i);
+    for (i = 0; i < width; i++) v[i] = lmc__to_residuals(v[i], width, order);
+    if (width == 2) {
+        const uint64_t a = v[0], b = v[1];
         v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
         v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
-        break;
     }
-    case 4:
-        for (i = 0; i < 4; i++) {
-            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
-            if (rotate) {
-                a = lmc__rotl32(a);
-                b = lmc__rotl32(b);
-            }
-            v[i] = a | (uint64_t)b << 32;
-        }
-        lmc__transpose4(v);
-        break;
-    default:
-        for (i = 0; i < 8; i++) {
-            v[i] = lmc__load64(src + 8 * i);
-            if (rotate) v[i] = lmc__rotl64(v[i]);
-        }
-        lmc__transpose8(v);
-    }
+    if (width == 4) lmc__transpose4(v);
+    if (width == 8) lmc__transpose8(v);
 }
 
 /* The inverse. v is destroyed. */
-LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
-    int i;
-    switch (width) {
-    case 1: lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]); break;
-    case 2: {
-        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
-        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
-        if (rotate) {
-            a = lmc__rotr16x4(a);
-            b = lmc__rotr16x4(b);
-        }
-        lmc__store64(dst, a);
-        lmc__store64(dst + 8, b);
-        break;
+    unsigned i;
+    if (width == 2) {
+        const uint64_t low = v[0], high = v[1];
+        v[0] = lmc__spread_even(low) | lmc__spread_even(high) << 8;
+        v[1] = lmc__spread_even(low >> 32) | lmc__spread_even(high >> 32) << 8;
     }
-    case 4:
-        lmc__transpose4(v);
-        for (i = 0; i < 4; i++) {
-            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
-            if (rotate) {
-                a = lmc__rotr32(a);
-                b = lmc__rotr32(b);
-            }
-            lmc__store32(dst + 4 * i, a);
-            lmc__store32(dst + 16 + 4 * i, b);
-        }
-        break;
-    default:
-        lmc__transpose8(v);
-        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
+    if (width == 4) lmc__transpose4(v);
+    if (width == 8) lmc__transpose8(v);
+    for (i = 0; i < width; i++) {
+        const uint64_t e = lmc__from_residuals(v[i], width, order);
+        if (width == 4) {
+            lmc__store32(dst + 4 * i, (uint32_t)e);
+            lmc__store32(dst + 16 + 4 * i, (uint32_t)(e >> 32));
+        } else lmc__store64(dst + 8 * i, e);
     }
 }
 
@@ -3382,34 +2886,6 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     return lmc__collect_bits((ge & high) >> 7);
 }
 
-/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight,
- * so that one text serves all (fold_vec.inl). As there, shifts let bits of the neighbour in. */
-LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
-LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
-LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
-
-/* Sums of bytes modulo 256: the low 7 bits are added, whose carry ends in bit 7; the top bits are
- * added to that by xor, so that nothing is carried over. */
-LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
-{
-    const uint64_t top = LMC__ONES8 << 7;
-    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
-}
-LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
-LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
-LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
-{
-    return (a & mask) | (b & ~mask);
-}
-
-/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
- * from the next byte. */
-LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
-{
-    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
-    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
-}
-
 #if LMC__AVX2_TEXT || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
  * Reads no byte behind the mask's last one: it may be the last of the input. */
@@ -3456,9 +2932,6 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 #endif
 }
 
-/* r[i] = v. */
-LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
-
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
@@ -3468,32 +2941,6 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 {
     *first = vzip1q_u8(a, b);
     *second = vzip2q_u8(a, b);
-}
-
-/* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
-
-/* r[i] = v[i] << k; r[i] = v[i] >> k. One instruction: shifts by vectors go right where negative.
- * Of bytes indeed, unlike on x86: no bits come from the neighbour. */
-LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
-}
-LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
-}
-
-/* r = (mask & a) | (~mask & b), bit by bit. */
-LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
-{
-    return vbslq_u8(mask, a, b);
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
-{
-    return vcgeq_u8(v, from);
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are
@@ -3700,29 +3147,6 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
     return _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
-}
-
-/* r[i] = v. */
-LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
-
-/* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE_AVX2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-
-/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte:
- * there are no shifts of bytes, so 16-bit lanes are shifted, and callers mask (fold_vec.inl). */
-LMC__INLINE_AVX2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
-{
-    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE_AVX2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
-{
-    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-
-/* r = (mask & a) | (~mask & b), bit by bit. */
-LMC__INLINE_AVX2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
-{
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
 }
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
@@ -3938,32 +3362,6 @@ LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
-/* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE_AVX512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
-
-/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
-LMC__INLINE_AVX512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
-{
-    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE_AVX512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
-{
-    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-
-/* r = (mask & a) | (~mask & b), bit by bit. 0xCA is the table of that function: bit 4 mask + 2 a +
- * b of it is the result for these three bits. */
-LMC__INLINE_AVX512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
-{
-    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
-LMC__INLINE_AVX512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
-{
-    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
-}
-
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
  * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
@@ -4041,36 +3439,39 @@ LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned widt
 /* == kernels/residual.h ======================================================================== */
 
 /*
- * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
- * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
+ * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
+ * patterns, NaN and -0 included:
  *
  *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
  *               is positive now, as an integer: base without its sign bit
  *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
  *               the integers are in the order of the numbers
- *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *     distance  d = x - base modulo 2^W
  *
  * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
  * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
  */
 
-LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
+LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
     const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
-    const uint64_t d = (ordered - (base & below)) & all;
-    if (!subtract) return v ^ base;
+    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
+LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
+                                          enum lmc__order order)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
     const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (!subtract) return r ^ base;
+    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
@@ -4088,23 +3489,24 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
  *
  * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               int subtract)
+                                               enum lmc__order order)
 {
     const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
                       ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
-    if (!subtract) return v ^ base;
+                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
+                                                    : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
 
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              int subtract)
+                                              enum lmc__order order)
 {
     const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
-                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    if (!subtract) return r ^ base;
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
+    LMC__VECTOR ordered;
+    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
+    ordered = LMC__ISA(plus)(base & ~sign, d, width);
     return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
 }
 #undef LMC__VECTOR
@@ -4119,22 +3521,23 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/residual_vec.inl -- */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               int subtract)
+                                               enum lmc__order order)
 {
     const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
                       ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
-    if (!subtract) return v ^ base;
+                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
+                                                    : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
 
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              int subtract)
+                                              enum lmc__order order)
 {
     const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
-                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    if (!subtract) return r ^ base;
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
+    LMC__VECTOR ordered;
+    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
+    ordered = LMC__ISA(plus)(base & ~sign, d, width);
     return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
 }
 #undef LMC__VECTOR
@@ -4147,22 +3550,23 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/residual_vec.inl -- */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               int subtract)
+                                               enum lmc__order order)
 {
     const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
                       ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
-    if (!subtract) return v ^ base;
+                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
+                                                    : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
 
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              int subtract)
+                                              enum lmc__order order)
 {
     const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
-                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    if (!subtract) return r ^ base;
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
+    LMC__VECTOR ordered;
+    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
+    ordered = LMC__ISA(plus)(base & ~sign, d, width);
     return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
 }
 #undef LMC__VECTOR
@@ -4425,263 +3829,71 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 }
 #endif
 
-/* == kernels/crc64.h =========================================================================== */
+/* == kernels/sum64.h =========================================================================== */
+
+/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
+ * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
+ * what that misses, and takes one addition for each vector. */
+#if LMC__X86
+/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
+ * around.) */
+LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
+{
+    uint64_t words[4];
+    lmc__store_avx2((uint8_t *)words, v);
+    return words[0] + words[1] + words[2] + words[3];
+}
+
+LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
+{
+    return lmc__sum_words_avx2(
+        _mm256_add_epi64(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
+}
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
-/*
- * CRC-64/NVME (spec 2.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
- * the start. The kernels of all tiers give the same.
- *
- * All is as with CRC-32C (crc32c.h): a remainder of polynomials over GF(2), reflected, so that bit
- * 63 of a register is the coefficient of x^0. But there is no instruction for this polynomial: what
- * folding leaves goes through the tables.
- */
-
-/* Product of two polynomials modulo the CRC's. */
-static uint64_t lmc__crc64_multiply(uint64_t a, uint64_t b)
+static uint64_t lmc__sum64_scalar(const uint8_t *p, size_t size)
 {
-    uint64_t product = 0;
-    int i;
-    for (i = 0; i < 64; i++) {
-        product ^= b & (0u - (a >> 63));
-        a <<= 1;
-        b = b >> 1 ^ (LMC__CRC64_POLYNOMIAL & (0u - (b & 1)));
+    uint64_t sum[4] = {0, 0, 0, 0}, rest;
+    uint8_t tail[8] = {0};
+    size_t i = 0;
+    for (; i + 32 <= size; i += 32) {
+        sum[0] += lmc__load64(p + i);
+        sum[1] += lmc__load64(p + i + 8);
+        sum[2] += lmc__load64(p + i + 16);
+        sum[3] += lmc__load64(p + i + 24);
     }
-    return product;
+    for (; i + 8 <= size; i += 8) sum[0] += lmc__load64(p + i);
+    memcpy(tail, p + i, size - i);
+    rest = lmc__load64(tail);
+    return sum[0] + sum[1] + sum[2] + sum[3] + rest;
 }
-
-/* CRC of two messages, one after the other, from their CRCs; b_size is below 2^19. The inversions
- * cancel out. */
-static uint64_t lmc__crc64_combine(uint64_t a, uint64_t b, uint32_t b_size)
-{
-    unsigned i;
-    for (i = 0; a != 0 && b_size != 0; b_size >>= 1, i++)
-        if (b_size & 1) a = lmc__crc64_multiply(a, lmc__crc64_powers[i]);
-    return a ^ b;
-}
-
-/* Eight bytes more: v is what they are, xor the register. */
-LMC__INLINE uint64_t lmc__crc64_step8(uint64_t v)
-{
-    const uint64_t(*t)[256] = lmc__crc64_table;
-    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
-           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
-}
-
-/* The CRC, where `crc` is the register before the last bytes. */
-LMC__INLINE uint64_t lmc__crc64_finish(uint64_t crc, const uint8_t *p, size_t size)
-{
-    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc64_step8(crc ^ lmc__load64(p));
-    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc64_table[0][(crc ^ *p) & 255];
-    return ~crc;
-}
-
-/* Three lanes, as in lmc__crc32c_scalar. */
-static uint64_t lmc__crc64_scalar(uint64_t crc, const uint8_t *p, size_t size)
-{
-    crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint64_t crc1 = 0, crc2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            crc = lmc__crc64_step8(crc ^ lmc__load64(p + i));
-            crc1 = lmc__crc64_step8(crc1 ^ lmc__load64(p + LMC__CRC_LANE3 + i));
-            crc2 = lmc__crc64_step8(crc2 ^ lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
-        }
-        crc = lmc__crc64_multiply(crc, LMC__CRC64_LANE3_SHIFT) ^ crc1;
-        crc = lmc__crc64_multiply(crc, LMC__CRC64_LANE3_SHIFT) ^ crc2;
-    }
-    return lmc__crc64_finish(crc, p, size);
-}
-
-/*
- * Folding, as lmc__crc32c_avx512 does it: 16 bytes that stand d bytes before 16 others are replaced
- * by their product with x^(8 d), added to these. Here a factor fills a word of 64 bits. The product
- * of two words has 127 bits, and what stands for x^0 is one below the top of 128: one x more. So
- * the first eight bytes, which move by d + 8 bytes, get x^(8 d + 63), the others x^(8 d - 1).
- *
- *     bytes    0      16     32     48     64     80 ...
- *              [ v0 ] [ v1 ] [ v2 ] [ v3 ] [ w0 ] [ w1 ] ...
- *                 |      '--------------------------> * x^512 ^ w1
- *                 '-----------------------> * x^512 ^ w0
- *
- * In the end v0 is folded onto v1, and so on. The 16 bytes that are left are a message with the
- * same remainder, from register 0: two steps by the tables.
- */
-
-#if LMC__NEON
-LMC__PMULL LMC__INLINE uint64x2_t lmc__crc64_fold_neon(uint64x2_t a, const uint64_t *k,
-                                                       uint64x2_t b)
-{
-    return veorq_u64(veorq_u64(LMC__PMULL64(vgetq_lane_u64(a, 0), k[0]),
-                               LMC__PMULL64(vgetq_lane_u64(a, 1), k[1])),
-                     b);
-}
-
-LMC__PMULL LMC__INLINE uint64x2_t lmc__crc64_load_neon(const uint8_t *p)
-{
-    return vreinterpretq_u64_u8(vld1q_u8(p));
-}
-
-LMC__PMULL static uint64_t lmc__crc64_neon(uint64_t crc, const uint8_t *p, size_t size)
-{
-    const uint64_t *const k16 = lmc__crc64_folds[0], *const k64 = lmc__crc64_folds[2];
-    crc = ~crc;
-    if (size >= 64) {
-        uint64x2_t v[4];
-        unsigned i;
-        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = lmc__crc64_load_neon(p + 16 * i);
-        v[0] = veorq_u64(v[0], vsetq_lane_u64(crc, vdupq_n_u64(0), 0));
-        for (p += 64, size -= 64; size >= 64; p += 64, size -= 64)
-            LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
-                lmc__crc64_fold_neon(v[i], k64, lmc__crc64_load_neon(p + 16 * i));
-        LMC__UNROLL for (i = 1; i < 4; i++) v[i] = lmc__crc64_fold_neon(v[i - 1], k16, v[i]);
-        crc = lmc__crc64_step8(lmc__crc64_step8(vgetq_lane_u64(v[3], 0)) ^ vgetq_lane_u64(v[3], 1));
-    }
-    return lmc__crc64_finish(crc, p, size);
-}
-#endif
 
 #if LMC__X86
-LMC__INLINE_AVX2 __m128i lmc__crc64_factor(unsigned i)
+LMC__AVX2 static uint64_t lmc__sum64_avx2(const uint8_t *p, size_t size)
 {
-    return _mm_loadu_si128((const __m128i *)(const void *)lmc__crc64_folds[i]);
+    __m256i sum[4];
+    size_t i;
+    unsigned v;
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm256_setzero_si256();
+    for (i = 0; i + 128 <= size; i += 128)
+        LMC__UNROLL for (v = 0; v < 4; v++) sum[v] =
+            _mm256_add_epi64(sum[v], lmc__load_avx2(p + i + 32 * v));
+    sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+    return lmc__sum_words_avx2(sum[0]) + lmc__sum64_scalar(p + i, size - i);
 }
 
-LMC__INLINE_AVX2 __m128i lmc__crc64_load(const uint8_t *p)
+LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 {
-    return _mm_loadu_si128((const __m128i *)(const void *)p);
-}
-
-/* a folded onto b */
-LMC__INLINE_AVX2 __m128i lmc__crc64_fold(__m128i a, __m128i k, __m128i b)
-{
-    return _mm_xor_si128(
-        _mm_xor_si128(_mm_clmulepi64_si128(a, k, 0x00), _mm_clmulepi64_si128(a, k, 0x11)), b);
-}
-
-/* The register after four vectors. */
-LMC__INLINE_AVX2 uint64_t lmc__crc64_join(const __m128i v[4])
-{
-    const __m128i k16 = lmc__crc64_factor(0);
-    __m128i sum = v[0];
-    unsigned i;
-    LMC__UNROLL for (i = 1; i < 4; i++) sum = lmc__crc64_fold(sum, k16, v[i]);
-    return lmc__crc64_step8(lmc__crc64_step8((uint64_t)_mm_cvtsi128_si64(sum)) ^
-                            (uint64_t)_mm_extract_epi64(sum, 1));
-}
-
-LMC__AVX2 static uint64_t lmc__crc64_avx2(uint64_t crc, const uint8_t *p, size_t size)
-{
-    crc = ~crc;
-    if (size >= 64) {
-        const __m128i k64 = lmc__crc64_factor(2);
-        __m128i v[4];
-        unsigned i;
-        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = lmc__crc64_load(p + 16 * i);
-        v[0] = _mm_xor_si128(v[0], _mm_cvtsi64_si128((long long)crc));
-        for (p += 64, size -= 64; size >= 64; p += 64, size -= 64)
-            LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
-                lmc__crc64_fold(v[i], k64, lmc__crc64_load(p + 16 * i));
-        crc = lmc__crc64_join(v);
-    }
-    return lmc__crc64_finish(crc, p, size);
-}
-
-/* Where products are made two at a time (Zen 3, Alder Lake): four vectors of 32 bytes, each of two
- * lanes, over 128 bytes at a time. Products are what this loop waits for, so it takes half as long.
- */
-LMC__AVX2_VPCLMUL static uint64_t lmc__crc64_avx2_vpclmul(uint64_t crc, const uint8_t *p,
-                                                          size_t size)
-{
-#define LMC__LOAD(at) _mm256_loadu_si256((const __m256i *)(const void *)(at))
-#define LMC__FOLD(a, k, b)                                                                         \
-    _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),                        \
-                                      _mm256_clmulepi64_epi128(a, k, 0x11)),                       \
-                     b)
-    if (size >= 128) {
-        const __m256i k32 = _mm256_broadcastsi128_si256(lmc__crc64_factor(1)),
-                      k128 = _mm256_broadcastsi128_si256(lmc__crc64_factor(3));
-        __m256i v[4];
-        __m128i sum;
-        unsigned i;
-        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = LMC__LOAD(p + 32 * i);
-        v[0] = _mm256_xor_si256(v[0], _mm256_set_epi64x(0, 0, 0, (long long)~crc));
-        for (p += 128, size -= 128; size >= 128; p += 128, size -= 128)
-            LMC__UNROLL for (i = 0; i < 4; i++) v[i] = LMC__FOLD(v[i], k128, LMC__LOAD(p + 32 * i));
-        LMC__UNROLL for (i = 1; i < 4; i++) v[i] = LMC__FOLD(v[i - 1], k32, v[i]);
-        sum = lmc__crc64_fold(_mm256_castsi256_si128(v[3]), lmc__crc64_factor(0),
-                              _mm256_extracti128_si256(v[3], 1));
-        crc = ~lmc__crc64_step8(lmc__crc64_step8((uint64_t)_mm_cvtsi128_si64(sum)) ^
-                                (uint64_t)_mm_extract_epi64(sum, 1));
-    }
-#undef LMC__LOAD
-#undef LMC__FOLD
-    return lmc__crc64_avx2(crc, p, size);
-}
-
-/* The register after n vectors, one after the other. */
-LMC__INLINE_AVX512 uint64_t lmc__crc64_join_avx512(const __m512i *v, unsigned n)
-{
-    const __m512i k64 = _mm512_broadcast_i32x4(lmc__crc64_factor(2));
-    __m512i sum = v[0];
-    __m128i lanes[4];
-    unsigned i;
-    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
-    lanes[0] = _mm512_castsi512_si128(sum);
-    lanes[1] = _mm512_extracti32x4_epi32(sum, 1);
-    lanes[2] = _mm512_extracti32x4_epi32(sum, 2);
-    lanes[3] = _mm512_extracti32x4_epi32(sum, 3);
-    return lmc__crc64_join(lanes);
-}
-
-/* Four vectors of 64 bytes, each of four lanes, over 256 bytes at a time. */
-LMC__AVX512 static uint64_t lmc__crc64_avx512(uint64_t crc, const uint8_t *p, size_t size)
-{
-    if (size >= 256) {
-        const __m512i k256 = _mm512_broadcast_i32x4(lmc__crc64_factor(4));
-        __m512i v[4];
-        unsigned i;
-        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
-        v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
-        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
-            LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
-                lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
-        crc = ~lmc__crc64_join_avx512(v, 4);
-    }
-    return lmc__crc64_avx2(crc, p, size);
-}
-#endif
-
-#if LMC__X86
-/* The CRC-64 of what a decoder's loop makes, step by step, while it is in registers: with it, who
- * wants the identity of a tensor need not read that again, from where it was streamed to. A sum
- * starts as zero, so the first step's fold leaves that step's bytes, to which the register of an
- * empty message is added then; `start` is zero from then on. */
-/* One for each of the `width` vectors of a step: 1, 2, 4 or 8. */
-typedef struct lmc__crc64_sum_avx512 {
-    __m512i vector[8], factor, start;
-} lmc__crc64_sum_avx512;
-
-LMC__INLINE_AVX512 void lmc__crc64_begin_avx512(lmc__crc64_sum_avx512 *s, unsigned width)
-{
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) s->vector[p] = _mm512_setzero_si512();
-    s->factor = _mm512_broadcast_i32x4(lmc__crc64_factor(width == 1   ? 2
-                                                         : width == 2 ? 3
-                                                         : width == 4 ? 4
-                                                                      : 5));
-    s->start = _mm512_zextsi128_si512(_mm_cvtsi64_si128(-1));
-}
-
-LMC__INLINE_AVX512 void lmc__crc64_add_avx512(lmc__crc64_sum_avx512 *s, const __m512i *v,
-                                              unsigned width)
-{
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) s->vector[p] =
-        lmc__crc_fold(s->vector[p], s->factor, v[p]);
-    s->vector[0] = _mm512_xor_si512(s->vector[0], s->start);
-    s->start = _mm512_setzero_si512();
+    __m512i sum[4];
+    size_t i;
+    unsigned v;
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm512_setzero_si512();
+    for (i = 0; i + 256 <= size; i += 256)
+        LMC__UNROLL for (v = 0; v < 4; v++) sum[v] =
+            _mm512_add_epi64(sum[v], lmc__load_avx512(p + i + 64 * v));
+    sum[0] = _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
+    return lmc__sum_words_avx512(sum[0]) + lmc__sum64_scalar(p + i, size - i);
 }
 #endif
 #endif /* LMC_NO_SNAPSHOT */
@@ -4689,10 +3901,11 @@ LMC__INLINE_AVX512 void lmc__crc64_add_avx512(lmc__crc64_sum_avx512 *s, const __
 /* == kernels/split_join.h ====================================================================== */
 
 /*
- * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
+ * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
  * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. The rotation brings the
- * exponent of a float into a byte of its own, the top one, and its sign to the lowest bit:
+ * and written exactly, of any alignment, and none may overlap another. Of floats it is
+ * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
+ * the top one, and its sign to the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -4716,10 +3929,10 @@ LMC__INLINE_AVX512 void lmc__crc64_add_avx512(lmc__crc64_sum_avx512 *s, const __
     default: call(8);                                                                              \
     }
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly, too: raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                unsigned width, int rotate)
+                                unsigned width, enum lmc__order order)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -4732,14 +3945,17 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             /* all loads before the first store, or what dst might alias would stop the compiler */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
-                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
+                const uint16_t z = (uint16_t)(r >> 1 | r << 15);
+                e[j] = order == LMC__ORDER_NONE    ? r
+                       : order == LMC__ORDER_FLOAT ? z
+                                                   : (uint16_t)(z ^ ((0u - (r & 1u)) & 0x7FFF));
             }
             lmc__store16x16(dst + 2 * i, e);
         }
     /* a word of each plane to 8 elements */
     for (; i + 8 <= n; i += 8) {
         for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
-        lmc__join8(dst + i * width, v, width, rotate);
+        lmc__join8(dst + i * width, v, width, order);
     }
     /* 1 to 7 elements: as many bytes of each row, in words that are filled up with zeros */
     if (i < n) {
@@ -4749,19 +3965,20 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             memcpy(in, planes->row[p] + i, n - i);
             v[p] = lmc__load64(in);
         }
-        lmc__join8(tail, v, width, rotate);
+        lmc__join8(tail, v, width, order);
         memcpy(dst + i * width, tail, (n - i) * width);
     }
 }
 
-/* Eight copies of a body: 4 widths, each with and without the rotation. The vector tiers end with
- * this, too, so n may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
+ * may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate){
+                             unsigned width, enum lmc__order order){
 #define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, rotate);                           \
-    else if (rotate) lmc__join_body(dst, planes, n, w, 1);                                         \
-    else lmc__join_body(dst, planes, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
+    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
+    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4774,7 +3991,7 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  * without an intrinsic. The words' transposes are for the other widths, and for what that
  * leaves. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                 unsigned width, int rotate)
+                                 unsigned width, enum lmc__order order)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -4785,9 +4002,12 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
             uint8_t low[16], high[16];
             int j;
             lmc__load16x16(e, src + 2 * i);
-            /* the loops of 16 have no branch in them: rotate is a constant */
+            /* the loops of 16 have no branch in them: order is a constant */
             for (j = 0; j < 16; j++) {
-                const uint16_t r = rotate ? (uint16_t)(e[j] << 1 | e[j] >> 15) : e[j];
+                const uint16_t v = order == LMC__ORDER_INTEGER
+                                       ? (uint16_t)(e[j] ^ ((0u - (e[j] >> 15)) & 0x7FFF))
+                                       : e[j];
+                const uint16_t r = order ? (uint16_t)(v << 1 | v >> 15) : v;
                 low[j] = (uint8_t)r;
                 high[j] = (uint8_t)(r >> 8);
             }
@@ -4796,7 +4016,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         }
     /* 8 elements to a word of each plane */
     for (; i + 8 <= n; i += 8) {
-        lmc__split8(v, src + i * width, width, rotate);
+        lmc__split8(v, src + i * width, width, order);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
     /* 1 to 7 elements: the zeros behind them become zeros behind each row's, which are not
@@ -4805,7 +4025,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         uint8_t tail[64], out[8];
         memset(tail, 0, sizeof tail);
         memcpy(tail, src + i * width, (n - i) * width);
-        lmc__split8(v, tail, width, rotate);
+        lmc__split8(v, tail, width, order);
         for (p = 0; p < width; p++) {
             lmc__store64(out, v[p]);
             memcpy(planes->row[p] + i, out, n - i);
@@ -4813,22 +4033,23 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* Eight copies of a body, as of join. */
+/* Copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, int rotate)
+                              unsigned width, enum lmc__order order)
 {
 #define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, rotate);                          \
-    else if (rotate) lmc__split_body(planes, src, n, w, 1);                                        \
-    else lmc__split_body(planes, src, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
+    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
+    else if (order) lmc__split_body(planes, src, n, w, LMC__ORDER_INTEGER);                        \
+    else lmc__split_body(planes, src, n, w, LMC__ORDER_NONE)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #endif
 
-/* The vector tiers: the width is constant in each of four copies of a loop, rotate is tested in the
- * loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes is
- * the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
+/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
+ * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
+ * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
  * leaves over AVX2's will do (tiers.h). */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
@@ -4883,6 +4104,23 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+/* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
 /* Elements to planes, in place. */
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
@@ -4901,7 +4139,7 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
 
 /* The inverse of split_body, one vector of each plane at a time. */
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, int rotate)
+                                         unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
     LMC__VECTOR v[8];
@@ -4912,19 +4150,19 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
         LMC__ISA(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
             LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
 #ifndef LMC_NO_ENCODER
 /* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
  * vector for each plane, with none left over. The scalar kernel does the rest. */
 LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
+                                          unsigned width, enum lmc__order order)
 {
     lmc__planes rest;
     LMC__VECTOR v[8];
@@ -4934,13 +4172,13 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
         }
         LMC__ISA(split_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
 }
 #endif
 #undef LMC__VECTOR
@@ -4949,8 +4187,8 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
 /* -- */
 
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           int rotate){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, rotate)
+                           enum lmc__order order){
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4991,6 +4229,22 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
     if (width >= 2) LMC__ISA(split_step)(v, width, 1);
@@ -5006,7 +4260,7 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
 }
 
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, int rotate)
+                                         unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
     LMC__VECTOR v[8];
@@ -5017,17 +4271,17 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
         LMC__ISA(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
             LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
 #ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
+                                          unsigned width, enum lmc__order order)
 {
     lmc__planes rest;
     LMC__VECTOR v[8];
@@ -5037,13 +4291,13 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
         }
         LMC__ISA(split_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
 }
 #endif
 #undef LMC__VECTOR
@@ -5083,6 +4337,22 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
     if (width >= 2) LMC__ISA(split_step)(v, width, 1);
@@ -5098,7 +4368,7 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
 }
 
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, int rotate)
+                                         unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
     LMC__VECTOR v[8];
@@ -5109,17 +4379,17 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
         LMC__ISA(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
             LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
 #ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
+                                          unsigned width, enum lmc__order order)
 {
     lmc__planes rest;
     LMC__VECTOR v[8];
@@ -5129,13 +4399,13 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
         }
         LMC__ISA(split_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
 }
 #endif
 #undef LMC__VECTOR
@@ -5145,9 +4415,9 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
 
 /* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, int rotate)
+                                     unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -5157,8 +4427,8 @@ LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *plan
 #ifndef LMC_NO_ENCODER
 #if LMC__NEON
 static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate){
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
+                            enum lmc__order order){
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -5166,17 +4436,17 @@ static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_
 
 #if LMC__X86
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+                                      unsigned width, enum lmc__order order){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 
 /* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
+                                          unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, rotate)
+#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -6353,594 +5623,6 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/fold.h ============================================================================ */
-
-/*
- * Joint coding (spec 7.4): the top byte of an element and the `joined_bits` top bits of the byte
- * below it as one symbol. With joined_bits = 2, of the two top bytes of n elements:
- *
- *     high  hhhhhhhh     low  xxllllll
- *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
- *     llllll, the packed bits, go to packed, which has 8 / joined_bits - 1 rows:
- *
- *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
- *     packed, row 0   ..llllll ..llllll ...                              |
- *             row 1                              ..llllll ...            |
- *             row 2                                          ...         |
- *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
- *                        3..2 in row 1, 5..4 in row 2
- *
- * A byte of packed has 8 - joined_bits bits of an element of its own and, in the bits left, a field
- * of one of the last elements, those from packed_size on, of which there are at most `row`.
- *
- * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
- * number `first` on, whose symbols are at `symbols`. All rows are lists.
- */
-
-/* The packed bits of element i. */
-LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
-{
-    const unsigned joined_bits = joint->joined_bits;
-    unsigned b, v = 0;
-    if (i < joint->packed_size) return packed[i] & 255u >> joined_bits;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits)
-        v |= (unsigned)packed[b / joined_bits * joint->row + i - joint->packed_size] >>
-             (8 - joined_bits) << b;
-    return v;
-}
-
-/* Elements [first + i, first + n), one by one. */
-static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                             const uint8_t *packed, size_t first, size_t i, size_t n,
-                             const lmc__joint *joint)
-{
-    const unsigned joined_bits = joint->joined_bits;
-    for (; i < n; i++) {
-        const unsigned wide = joint->offset + symbols[i];
-        low[i] = (uint8_t)(wide << (8 - joined_bits) | lmc__unpack(packed, first + i, joint));
-        high[i] = (uint8_t)(wide >> joined_bits);
-    }
-}
-
-#ifndef LMC_NO_ENCODER
-/* Elements [i, n), one by one. */
-static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                           const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
-{
-    const unsigned joined_bits = joint->joined_bits;
-    for (; i < n; i++) {
-        const unsigned rest = low[i] & 255u >> joined_bits;
-        unsigned b;
-        symbols[i] =
-            (uint8_t)((high[i] << joined_bits | low[i] >> (8 - joined_bits)) - (int)joint->offset);
-        if (i < joint->packed_size) packed[i] = (uint8_t)rest;
-        else
-            for (b = 0; b < 8 - joined_bits; b += joined_bits) {
-                uint8_t *const p = packed + b / joined_bits * joint->row + i - joint->packed_size;
-                *p = (uint8_t)(*p | (rest >> b) << (8 - joined_bits));
-            }
-    }
-}
-#endif
-
-/* The tiers. */
-#define LMC__ISA(name) lmc__##name##_scalar
-#define LMC__VECTOR uint64_t
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/fold_vec.inl -- */
-/* fold and unfold for the vectors of a tier: a template, included once for each of them, between
- *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *     LMC__STATIC_ISA   what its other functions begin with
- *
- * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
- * removes them. `joined_bits` is a constant where these are inlined. The scalar tier has this text
- * too, for vectors of eight bytes. */
-
-/* The packed bits of elements behind packed_size; packed: where the field of the first is in row
- * 0. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
-                                                  unsigned joined_bits)
-{
-    LMC__VECTOR r = LMC__ISA(splat)(0);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits)
-        r = LMC__ISA(select)(
-            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
-            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
-    return r;
-}
-
-/* *high: symbols, *low: what was packed; to the bytes. s is the wide symbol modulo 256. The sum has
- * wrapped where it is below the offset's low byte: then the wide symbol's upper bits are one more
- * than the offset's. */
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
-                                           unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
-                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
-                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
-}
-
-/* The same backwards, from element `first` on: n_main of the elements are before packed_size. They
- * are made strip by strip, so any of the two parts may be empty. */
-LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                           const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned joined_bits)
-{
-    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
-    const size_t row = joint->row;
-    const unsigned offset = joint->offset;
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                      const uint8_t *packed, size_t first, size_t n,
-                                      const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1)
-        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
-    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
-}
-
-#ifndef LMC_NO_ENCODER
-/* high and low to symbols: the low 8 bits of the wide symbol, less the offset modulo 256. That
- * tells which it is, for all wide symbols of a block lie in [offset, offset + 256). With
- * joined_bits = 2:
- *
- *     high       hhhhhhhh     shl     hhhhhh..      (..: from a neighbour, not selected)
- *     low        xxllllll     shr     ......xx
- *     wide       hhhhhhxx     by a mask of the low 2 bits */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
-                                                unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
-                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-/* And back: the packed bits of low go to where unpack_tail finds them. */
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned joined_bits)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
-        uint8_t *const p = packed + b / joined_bits * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-/* Elements before packed_size, then those behind it; each part in whole vectors, the rest one by
- * one. The second part's vectors are within each row: i - n_main + a vector is at most n -
- * packed_size, so at most `row`, and b / joined_bits is at most the number of rows less one. Packed
- * is not a list: nothing behind packed_size is touched. symbols may be high, for a vector is read
- * before it is written. */
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned joined_bits)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
-                                                  unsigned joined_bits)
-{
-    LMC__VECTOR r = LMC__ISA(splat)(0);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits)
-        r = LMC__ISA(select)(
-            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
-            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
-                                           unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
-                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
-                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                           const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned joined_bits)
-{
-    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
-    const size_t row = joint->row;
-    const unsigned offset = joint->offset;
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                      const uint8_t *packed, size_t first, size_t n,
-                                      const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1)
-        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
-    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
-                                                unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
-                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned joined_bits)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
-        uint8_t *const p = packed + b / joined_bits * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned joined_bits)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-
-#if LMC__AVX2_TEXT
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#define LMC__STATIC_ISA LMC__AVX2 static
-/* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
-                                                  unsigned joined_bits)
-{
-    LMC__VECTOR r = LMC__ISA(splat)(0);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits)
-        r = LMC__ISA(select)(
-            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
-            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
-                                           unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
-                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
-                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                           const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned joined_bits)
-{
-    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
-    const size_t row = joint->row;
-    const unsigned offset = joint->offset;
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                      const uint8_t *packed, size_t first, size_t n,
-                                      const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1)
-        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
-    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
-                                                unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
-                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned joined_bits)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
-        uint8_t *const p = packed + b / joined_bits * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned joined_bits)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-
-#if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#define LMC__STATIC_ISA LMC__AVX512 static
-/* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
-                                                  unsigned joined_bits)
-{
-    LMC__VECTOR r = LMC__ISA(splat)(0);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits)
-        r = LMC__ISA(select)(
-            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
-            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
-                                           unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
-                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
-                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                           const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned joined_bits)
-{
-    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
-    const size_t row = joint->row;
-    const unsigned offset = joint->offset;
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
-        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
-        LMC__ISA(store)(high + i, h);
-        LMC__ISA(store)(low + i, l);
-    }
-    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                                      const uint8_t *packed, size_t first, size_t n,
-                                      const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1)
-        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
-    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
-                                                unsigned joined_bits, unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
-                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned joined_bits)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
-        uint8_t *const p = packed + b / joined_bits * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned joined_bits)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-
 /* == kernels/strip.h =========================================================================== */
 
 /*
@@ -6976,7 +5658,7 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t crc64; /* where it is wanted */
+    uint64_t sum; /* of its words, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -6984,7 +5666,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     lmc__progress none;
     none.n = none.n_right = 0;
     none.crc = 0;
-    none.crc64 = 0;
+    none.sum = 0;
     return none;
 }
 
@@ -7123,7 +5805,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /*
  * split_root: the first thing an encoder does to a block, in one pass over it:
  *
- *   src --crc32c--> the result; --crc64--> *crc64, if crc64 is not NULL
+ *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
  *    +--split--> planes->row[0 .. width), each of n bytes exactly
  *                  |
@@ -7163,7 +5845,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * Other planes' places behind the strip are not touched: split writes exactly. */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                                  int rotate, uint64_t *crc64, lmc__progress done)
+                                  enum lmc__order order, uint64_t *sum, lmc__progress done)
 {
     uint8_t copy[LMC__STRIP_SIZE];
     size_t i, m;
@@ -7175,9 +5857,9 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         memcpy(copy, src + i * width, m * width);
         done.crc = k->crc32c(done.crc, copy, m * width);
 #ifndef LMC_NO_SNAPSHOT
-        if (crc64) done.crc64 = k->crc64(done.crc64, copy, m * width);
+        if (sum) done.sum += k->sum64(copy, m * width);
 #endif
-        k->split(&strip, copy, m, width, rotate);
+        k->split(&strip, copy, m, width, order);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
                            *const left = root->left ? root->left + (i - done.n_right) : NULL,
@@ -7187,16 +5869,16 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         }
     }
     if (root) root->n_right = done.n_right;
-    if (crc64) *crc64 = done.crc64;
+    if (sum) *sum = done.sum;
     return done.crc;
 }
 
 /* The tiers without a loop of their own: scalar, NEON, SIMDe. */
 static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
                                        lmc__parted *root, const uint8_t *src, size_t n,
-                                       unsigned width, int rotate, uint64_t *crc64)
+                                       unsigned width, enum lmc__order order, uint64_t *sum)
 {
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, lmc__no_progress());
+    return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress());
 }
 
 #if LMC__X86
@@ -7222,11 +5904,12 @@ LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted 
 /* 32 elements from number i on, which are v: to planes, the top one to the root, if there is one.
  */
 LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
-                                                __m256i v[8], size_t i, unsigned width, int rotate,
-                                                int has_root)
+                                                __m256i v[8], size_t i, unsigned width,
+                                                enum lmc__order order, int has_root)
 {
     unsigned p;
-    if (rotate) LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 1);
+    if (order)
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
     if (width >= 2) lmc__split_step_avx2(v, width, 1);
     if (width >= 4) lmc__split_step_avx2(v, width, 2);
     if (width >= 8) lmc__split_step_avx2(v, width, 4);
@@ -7262,14 +5945,15 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
-                                                         unsigned width, int rotate, int has_root,
-                                                         int wants_crc64)
+                                                         unsigned width, enum lmc__order order,
+                                                         int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     lmc__root_avx2 state;
     lmc__progress done = lmc__no_progress();
+    __m256i sum = _mm256_setzero_si256();
     size_t i, j;
     unsigned p, turn = 0;
     if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
@@ -7291,16 +5975,14 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
                 v[p] = lmc__load_avx2(from + j * width + 32 * p);
+                sum = _mm256_add_epi64(sum, v[p]);
             }
-            lmc__split_root_step_avx2(planes, &state, v, i + j, width, rotate, has_root);
+            lmc__split_root_step_avx2(planes, &state, v, i + j, width, order, has_root);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
-#ifndef LMC_NO_SNAPSHOT
-        if (wants_crc64) done.crc64 = lmc__crc64_avx2(done.crc64, from, LMC__STRIP_SIZE);
-#endif
     }
-    (void)wants_crc64;
+    done.sum = lmc__sum_words_avx2(sum);
     done.n = i;
     done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
@@ -7318,11 +6000,9 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
 /* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
  * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
  * that leaves the same register, from 0 on. */
-LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__planes *planes,
-                                                                    const lmc__parted *root,
-                                                                    const uint8_t *src, size_t n,
-                                                                    unsigned width, int rotate,
-                                                                    int has_root, int wants_crc64)
+LMC__INLINE_AVX2_VPCLMUL lmc__progress
+lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
+                             size_t n, unsigned width, enum lmc__order order, int has_root)
 {
     const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
                                  : width == 2 ? lmc__crc_folds[0]
@@ -7330,23 +6010,14 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
                                               : lmc__crc_folds[2];
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
-    __m256i sum[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1);
-#ifndef LMC_NO_SNAPSHOT
-    const unsigned fold64 = width == 1 ? 1 : width == 2 ? 2 : width == 4 ? 3 : 4;
-    const __m256i k64 = _mm256_broadcastsi128_si256(lmc__crc64_factor(fold64));
-    __m256i sum64[8], start64 = _mm256_set_epi64x(0, 0, 0, -1);
-#endif
+    __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
     lmc__progress done = lmc__no_progress();
     uint8_t last[8 * 32];
     lmc__root_avx2 state;
     uint64_t c = 0;
     size_t i;
     unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm256_setzero_si256();
-#ifndef LMC_NO_SNAPSHOT
-    LMC__UNROLL for (p = 0; p < width; p++) sum64[p] = _mm256_setzero_si256();
-#endif
-    (void)wants_crc64;
+    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm256_setzero_si256();
     lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + 32 <= n; i += 32) {
         __m256i v[8];
@@ -7355,50 +6026,38 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = lmc__load_avx2(src + i * width + 32 * p);
-            sum[p] = lmc__fold_vpclmul(sum[p], k, v[p]);
+            sum = _mm256_add_epi64(sum, v[p]);
+            crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
         }
-        sum[0] = _mm256_xor_si256(sum[0], start);
+        crc[0] = _mm256_xor_si256(crc[0], start);
         start = _mm256_setzero_si256(); /* for the first step only */
-#ifndef LMC_NO_SNAPSHOT
-        if (wants_crc64) {
-            LMC__UNROLL for (p = 0; p < width; p++) sum64[p] =
-                lmc__fold_vpclmul(sum64[p], k64, v[p]);
-            sum64[0] = _mm256_xor_si256(sum64[0], start64);
-            start64 = _mm256_setzero_si256();
-        }
-#endif
-        lmc__split_root_step_avx2(planes, &state, v, i, width, rotate, has_root);
+        lmc__split_root_step_avx2(planes, &state, v, i, width, order, has_root);
     }
     if (i) {
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum[p]);
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, crc[p]);
         for (p = 0; p < 4 * width; p++) c = _mm_crc32_u64(c, lmc__load64(last + 8 * p));
         done.crc = ~(uint32_t)c;
-#ifndef LMC_NO_SNAPSHOT
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum64[p]);
-        if (wants_crc64) done.crc64 = lmc__crc64_finish(0, last, 32 * width);
-#endif
     }
+    done.sum = lmc__sum_words_avx2(sum);
     done.n = i;
     done.n_right = state.n_right;
     return done;
 }
 
 /* Whether there is a root is a constant, so that the loop without one has its registers free; but
- * not for elements of 8 bytes, whose steps are long. rotate is tested once a step: as a constant it
+ * not for elements of 8 bytes, whose steps are long. order is tested once a step: as a constant it
  * would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate, int crc64)                                                                     \
+        enum lmc__order order)                                                                     \
     {                                                                                              \
         if (width == 8)                                                                            \
-            return lmc__split_root_loop_##isa(planes, root, src, n, 8, rotate, root != NULL,       \
-                                              crc64);                                              \
-        if (root && width == 1 && !rotate)                                                         \
-            return lmc__split_root_loop_##isa(planes, root, src, n, width, 0, 1, crc64);           \
-        if (root)                                                                                  \
-            return lmc__split_root_loop_##isa(planes, root, src, n, width, rotate, 1, crc64);      \
-        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, rotate, 0, crc64);          \
+            return lmc__split_root_loop_##isa(planes, root, src, n, 8, order, root != NULL);       \
+        if (root && width == 1 && !order)                                                          \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
+        if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
+        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
 /* By strips what is rare: a root that is not the top plane. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
@@ -7408,22 +6067,16 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
     LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
     attribute static uint32_t lmc__split_root_##isa(                                               \
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
-        size_t n, unsigned width, int rotate, uint64_t *crc64)                                     \
+        size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
     {                                                                                              \
         lmc__progress done = lmc__no_progress();                                                   \
         if (!root || root->plane == width - 1) switch (width) {                                    \
-            case 1:                                                                                \
-                done = lmc__split_root_1_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
-                break;                                                                             \
-            case 2:                                                                                \
-                done = lmc__split_root_2_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
-                break;                                                                             \
-            case 4:                                                                                \
-                done = lmc__split_root_4_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
-                break;                                                                             \
-            default: done = lmc__split_root_8_##isa(planes, root, src, n, rotate, crc64 != NULL);  \
+            case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
+            case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \
+            case 4: done = lmc__split_root_4_##isa(planes, root, src, n, order); break;            \
+            default: done = lmc__split_root_8_##isa(planes, root, src, n, order);                  \
             }                                                                                      \
-        return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, done);             \
+        return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
@@ -7435,8 +6088,8 @@ LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
  * width vectors, and onto each other at the end:
  *
  *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
- *     sum[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
- *     sum[1]       v1 ---------------------------> v1 ------->
+ *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
+ *     crc[1]       v1 ---------------------------> v1 ------->
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that once,
@@ -7444,22 +6097,18 @@ LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
-                                                             unsigned width, int rotate,
-                                                             int has_root, int wants_crc64)
+                                                             unsigned width, enum lmc__order order,
+                                                             int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
-    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512();
+    __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
+                          sum = _mm512_setzero_si512();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i, n_right = 0;
     unsigned p;
-#ifndef LMC_NO_SNAPSHOT
-    lmc__crc64_sum_avx512 sum64;
-    lmc__crc64_begin_avx512(&sum64, width);
-#endif
-    (void)wants_crc64;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
         has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
     if (has_root) {
@@ -7479,15 +6128,14 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            sum = _mm512_add_epi64(sum, v[p]);
+            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
+        crc[0] = _mm512_xor_si512(crc[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
-#ifndef LMC_NO_SNAPSHOT
-        if (wants_crc64) lmc__crc64_add_avx512(&sum64, v, width);
-#endif
-        if (rotate)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 1);
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__to_residuals_avx512(v[p], width, order);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
@@ -7510,10 +6158,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
             n_right += ones;
         }
     }
-    if (i) done.crc = lmc__crc_finish(sum, width);
-#ifndef LMC_NO_SNAPSHOT
-    if (i && wants_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
-#endif
+    if (i) done.crc = lmc__crc_finish(crc, width);
+    done.sum = lmc__sum_words_avx512(sum);
     done.n = i;
     done.n_right = n_right;
     return done;
@@ -7522,11 +6168,10 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate, int crc64)                                                                     \
+        enum lmc__order order)                                                                     \
     {                                                                                              \
-        if (root)                                                                                  \
-            return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1, crc64);     \
-        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0, crc64);         \
+        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, order, 1);       \
+        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, order, 0);                 \
     }
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
@@ -7535,23 +6180,24 @@ LMC__DEFINE_SPLIT_ROOT(4)
 
 LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
                                                         const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, int rotate, int crc64)
+                                                        size_t n, enum lmc__order order)
 {
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL, crc64);
+    return lmc__split_root_loop_avx512(planes, root, src, n, 8, order, root != NULL);
 }
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
-                                                   unsigned width, int rotate, uint64_t *crc64)
+                                                   unsigned width, enum lmc__order order,
+                                                   uint64_t *sum)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
-        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
-        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate, crc64 != NULL);
+        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
+        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
+        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
+        default: done = lmc__split_root_8_avx512(planes, root, src, n, order);
         }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, done);
+    return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -7566,24 +6212,21 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
  *     |
  *     |   row[root->plane], if root is not NULL, is yet to be made:
  *     |     root->mask, left, right --merge--> bytes of the plane
- *     |   if joint is not NULL, the two top planes are:
- *     |     symbols (the top row, as just merged) and joint->packed --unfold--> both planes
  *     |
- *     +--join, rotated to the right if source->rotate--> dst --crc32c--> the result
+ *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row, joint->high and joint->low are lists of a strip, or
- * of n elements if that is less, to work in. The row of a plane that is yet to be made is not
+ * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if
+ * that is less, to work in. The row of a plane that is yet to be made is not
  * looked at. If streaming.is_on, dst is written past the caches where the tier can.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides and
- * joint's symbols are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
+ * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
+ * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.crc64 is not NULL, the CRC-64 of dst goes there, in place of the CRC-32C, and the
- * result is any number: the identity of all of a tensor is made of these (spec 9.2), and tells as
- * much as the CRCs of its blocks. Either keeps vector units busy that have little else to wait for,
- * so both take twice the time of one. The decoder calls this once for each block, when all that
- * could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
+ * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
+ * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
+ * fail.
  *
  * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
  * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
@@ -7603,7 +6246,6 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
                               size_t i, size_t m, size_t n_right)
 {
     const lmc__merged *const root = source->root;
-    const lmc__joint *const joint = source->joint;
     const unsigned width = source->width;
     lmc__const_planes strip;
     unsigned p;
@@ -7615,27 +6257,22 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
         strip.row[root->plane] = root->row;
         n_right += k->count_ones(mask, (m + 7) / 8);
     }
-    if (joint) {
-        k->unfold(joint->high, joint->low, strip.row[width - 1], joint->packed, i, m, joint);
-        strip.row[width - 1] = joint->high;
-        strip.row[width - 2] = joint->low;
-    }
-    k->join(dst, &strip, m, width, source->rotate);
+    k->join(dst, &strip, m, width, source->order);
     return n_right;
 }
 
 /* Without snapshots nobody wants one. */
 #ifndef LMC_NO_SNAPSHOT
-#define LMC__CRC64(k, crc, p, size) (k)->crc64(crc, p, size)
+#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 #else
-#define LMC__CRC64(k, crc, p, size) (crc)
+#define LMC__SUM64(k, p, size) 0
 #endif
 
 /* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
  * tiers end with. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
-                                 uint64_t *crc64)
+                                 uint64_t *sum)
 {
     const unsigned width = source->width;
     size_t i, m, n_right = 0;
@@ -7643,10 +6280,10 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     for (i = done.n; i < n; i += m) {
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
-        if (crc64) done.crc64 = LMC__CRC64(k, done.crc64, dst + i * width, m * width);
-        else done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+        if (sum) done.sum += LMC__SUM64(k, dst + i * width, m * width);
+        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
-    if (crc64) *crc64 = done.crc64;
+    if (sum) *sum = done.sum;
     return done.crc;
 }
 
@@ -7654,7 +6291,7 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
-    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.crc64);
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
 }
 
 #if LMC__X86
@@ -7732,12 +6369,11 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane, and there
- * is no joint. */
+/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
-                                                        unsigned width, int rotate, int can_merge,
-                                                        int has_crc64, lmc__streaming streaming,
+                                                        unsigned width, enum lmc__order order,
+                                                        int can_merge, lmc__streaming streaming,
                                                         lmc__strip_buffers *buffers)
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
@@ -7762,7 +6398,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
-        if (has_crc64) done.crc64 = LMC__CRC64(k, done.crc64, from, LMC__STRIP_SIZE);
+        if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
@@ -7773,8 +6409,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 LMC__UNROLL for (p = 0; p < width; p++)
                     LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            if (!has_crc64)
-                LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
                 const size_t ones =
                     lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
@@ -7789,14 +6424,14 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 if (width >= 8) lmc__join_step_avx2(v, width, 4);
                 if (width >= 4) lmc__join_step_avx2(v, width, 2);
                 if (width >= 2) lmc__join_step_avx2(v, width, 1);
-                if (rotate)
-                    LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+                if (order)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        lmc__from_residuals_avx2(v[p], width, order);
                 LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
                 if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
                 lmc__copy_stream_avx2(out, from + head, half, width);
             }
         }
-        if (has_crc64) continue;
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
@@ -7804,30 +6439,25 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
     done.n = i;
-    if (has_crc64) done.crc64 = LMC__CRC64(k, done.crc64, to, LMC__STRIP_SIZE);
-    else done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    if (streaming.sum) done.sum += LMC__SUM64(k, to, LMC__STRIP_SIZE);
+    done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
- * plane. A CRC-64 is taken of a strip while that is in the first cache, before it is streamed; it
- * keeps the vector units busy, so it has nothing to gain from going on beside. */
+/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
 {
     const unsigned width = source.width;
-    const int rotate = source.rotate;
+    const enum lmc__order order = source.order;
     lmc__progress done = lmc__no_progress();
     lmc__strip_buffers buffers;
-    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+    if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) {
-#define LMC__LOOP(w, can_merge, has_crc64)                                                         \
-    lmc__join_root_loop_avx2(k, dst, &source, n, w, rotate, can_merge, has_crc64, streaming,       \
-                             &buffers)
 #define LMC__CALL(w, can_merge)                                                                    \
-    done = streaming.crc64 ? LMC__LOOP(w, can_merge, 1) : LMC__LOOP(w, can_merge, 0)
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
         case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
             if (source.root) LMC__CALL(2, 1);
@@ -7836,58 +6466,34 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         case 4: LMC__CALL(4, 1); break;
         default: LMC__CALL(8, 1);
 #undef LMC__CALL
-#undef LMC__LOOP
         }
-    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
- * across packed_size, which is no multiple of 64, each is looked up: once a block at most. A step
- * is whole, i + 64 <= n, so the last case reads 64 bytes of each row that are there (fold.h). */
-LMC__INLINE_AVX512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
-{
-    const uint8_t *const packed = joint->packed;
-    const size_t packed_size = joint->packed_size;
-    uint8_t bytes[64];
-    unsigned p;
-    if (i + 64 <= packed_size) return lmc__load_avx512(packed + i);
-    if (i >= packed_size)
-        return joint->joined_bits == 1
-                   ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
-                   : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
-    for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(packed, i + p, joint);
-    return lmc__load_avx512(bytes);
-}
-
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane, and so it is if there
- * is a joint. CRC as in split_root, streams as in strip.h.
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
+ * streams as in strip.h.
  *
- *     mask, left, right --merge--> top plane --(unfold)--+
- *     rows 0 .. width - 2, loaded -----------------------+--join--> rotate --+--> CRC
+ *     mask, left, right --merge--> top plane ------------+
+ *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
  * vector by vector, hence behind the rotation. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
-    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, int rotate,
-    lmc__streaming streaming, int streams, int has_root, int has_joint, int has_crc64)
+    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
+    lmc__streaming streaming, int streams, int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__merged *const root = has_root ? source->root : NULL;
-    const lmc__joint *const joint = has_joint ? source->joint : NULL;
     const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
     const size_t per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
-    __m512i sum[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    __m512i sum[8], words[8], v[8], start = lmc__crc_start(0), l = start, r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
-#ifndef LMC_NO_SNAPSHOT
-    lmc__crc64_sum_avx512 sum64;
-    lmc__crc64_begin_avx512(&sum64, width);
-#endif
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = words[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
         left = root->left.list;
@@ -7909,62 +6515,46 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
         }
-        if (width >= 2 && has_joint) {
-            v[width - 2] = lmc__load_packed_avx512(joint, i);
-            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->joined_bits,
-                                    joint->offset);
-        }
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
-        if (rotate)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 0);
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__from_residuals_avx512(v[p], width, order);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-#ifdef LMC_NO_SNAPSHOT
-        (void)has_crc64;
-#else
-        if (has_crc64) lmc__crc64_add_avx512(&sum64, v, width);
-        else
-#endif
+        LMC__UNROLL for (p = 0; p < width; p++) words[p] = _mm512_add_epi64(words[p], v[p]);
         lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
-        done.crc = lmc__crc_finish(sum, width); /* or of nothing */
-#ifndef LMC_NO_SNAPSHOT
-        if (has_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
-#endif
+        done.crc = lmc__crc_finish(sum, width);
+        LMC__UNROLL for (p = 1; p < width; p++) words[0] = _mm512_add_epi64(words[0], words[p]);
+        done.sum = lmc__sum_words_avx512(words[0]);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed,
- * which CRC. Joint planes are slower anyway, and test for themselves; so does rotate, in any case.
- * Elements of 8 bytes test everything, once for 512 bytes. */
-#define LMC__LOOP(streams, has_root, has_joint, has_crc64)                                         \
-    lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
-                               has_joint, has_crc64)
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * The order is tested in any case, and the sum is always taken. Elements of 8 bytes test
+ * everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root)                                                               \
+    lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
     LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
         const unsigned width = w;                                                                  \
-        const int rotate = source->rotate, streams = streaming.is_on,                              \
-                  has_crc64 = streaming.crc64 != NULL;                                             \
-        if (width == 8)                                                                            \
-            return LMC__LOOP(streams, source->root != NULL, source->joint != NULL, has_crc64);     \
-        if (source->joint) return LMC__LOOP(streams, 1, 1, has_crc64);                             \
-        if (has_crc64 && streams)                                                                  \
-            return source->root ? LMC__LOOP(1, 1, 0, 1) : LMC__LOOP(1, 0, 0, 1);                   \
-        if (has_crc64) return source->root ? LMC__LOOP(0, 1, 0, 1) : LMC__LOOP(0, 0, 0, 1);        \
-        if (source->root) return streams ? LMC__LOOP(1, 1, 0, 0) : LMC__LOOP(0, 1, 0, 0);          \
-        return streams ? LMC__LOOP(1, 0, 0, 0) : LMC__LOOP(0, 0, 0, 0);                            \
+        const enum lmc__order order = source->order;                                               \
+        const int streams = streaming.is_on;                                                       \
+        if (width == 8) return LMC__LOOP(streams, source->root != NULL);                           \
+        if (source->root) return streams ? LMC__LOOP(1, 1) : LMC__LOOP(0, 1);                      \
+        return streams ? LMC__LOOP(1, 0) : LMC__LOOP(0, 0);                                        \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
@@ -7978,22 +6568,21 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
                                                   lmc__streaming streaming)
 {
     lmc__progress done = lmc__no_progress();
-    if (source.root ? source.root->plane == source.width - 1 : !source.joint)
-        switch (source.width) {
+    if (!source.root || source.root->plane == source.width - 1) switch (source.width) {
         case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
         case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
         case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
         default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
         }
-    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 #endif
 
 /* == kernels/classes.h ========================================================================= */
 
 /*
- * Classes of elements (spec 7.3), and count_classes, which counts the elements of base in each:
- * counts[c] for each class c of the grouping. Returns the CRC-32C of base.
+ * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
+ * counts[c] for each class c of the grouping.
  *
  * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
  * it without a word in the block. The classes are intervals of keys, one behind the other:
@@ -8011,7 +6600,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 7.3). Of
+ * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
@@ -8020,9 +6609,8 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
- * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
- * lmc__get_grouping). keys_* and set_highest_* are for group and ungroup too.
+ * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
+ * set_highest_* are for group and ungroup too.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -8030,7 +6618,7 @@ typedef struct lmc__delta_block {
     const uint8_t *base;
     size_t n;
     unsigned width;
-    int subtract;
+    enum lmc__order order;
     const lmc__grouping *grouping;
 } lmc__delta_block;
 
@@ -8087,14 +6675,12 @@ static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *
 #undef LMC__CALL
 }
 
-/* The scalar tier: base is read twice, first for the counts, then for the CRC. */
-static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                                          const uint8_t *base, size_t n, unsigned width,
-                                          const lmc__grouping *grouping, uint8_t *tally)
+static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                      size_t n, unsigned width, const lmc__grouping *grouping,
+                                      uint8_t *tally)
 {
     (void)tally;
     lmc__count_elements(counts, base, n, width, grouping);
-    return k->crc32c(0, base, n * width);
 }
 
 #if LMC__NEON
@@ -8137,8 +6723,7 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
 
 /* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
  * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class.
- * The CRC runs over base on its own, behind this. */
+ * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -8171,15 +6756,13 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                                        const uint8_t *base, size_t n, unsigned width,
-                                        const lmc__grouping *grouping, uint8_t *tally)
+static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                    unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return k->crc32c(0, base, n * width);
 }
 #endif
 
@@ -8251,67 +6834,37 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     }
 }
 
-/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors
- * do not want the same ports, so they take turns in one loop; and the lanes, of which three are far
- * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
- * one. */
-LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping,
-                                                       uint8_t *tally)
+/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
+ * than the hardware looks ahead, so the next one is fetched. */
+LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                   const uint8_t *base, size_t n, unsigned width,
+                                                   const lmc__grouping *grouping, uint8_t *tally)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width), row = lmc__tally_row(n);
+    const size_t row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i, in_strips = n - n % strip;
-    uint64_t lanes[4] = {(uint32_t)~0u, 0, 0, 0};
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
     __m256i threshold[LMC__MAX_CLASSES];
-    uint32_t crc;
     unsigned c, j;
     for (c = 0; c + 1 < n_classes; c++)
         threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         const uint8_t *const bytes = base + i * width;
-        if (i < in_strips) {
-            const size_t in_strip = i % strip * width;
-            for (j = 0; j < LMC__TALLY_STEP / 32 * width; j += 4) {
-                const uint8_t *const lane = bytes - in_strip + 8 * j;
-                lmc__crc_lanes(lanes, lane, in_strip / 32);
-                lmc__crc_lanes(lanes, lane, in_strip / 32 + 1);
-                lmc__crc_lanes(lanes, lane, in_strip / 32 + 2);
-                lmc__crc_lanes(lanes, lane, in_strip / 32 + 3);
-                /* of the strip behind this one, wherever the block ends: it is no access */
-                LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j));
-                LMC__PREFETCH(
-                    (const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j + LMC__LINE));
-            }
-            if ((i + LMC__TALLY_STEP) % strip == 0) {
-                lanes[0] = lmc__crc_join_lanes(lanes);
-                lanes[1] = lanes[2] = lanes[3] = 0;
-            }
-        }
+        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
                              n_classes);
     }
     up_to[n_classes - 1] = i;
-    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width, (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-    return crc;
 }
 
-/* k is of no use: the CRC of this tier is called directly. */
-LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
-                                                  size_t counts[LMC__MAX_CLASSES],
-                                                  const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping, uint8_t *tally)
-{
-    uint32_t crc;
-    (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally){
+#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return crc;
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
@@ -8440,27 +6993,23 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
     for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
 }
 
-/* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. The ones of a word are those of a
- * group: eight groups' numbers, as bytes of a word, are the tally's. */
-LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                           const uint8_t *base, size_t n,
-                                                           unsigned width,
-                                                           const lmc__grouping *grouping,
-                                                           uint8_t *tally)
+/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
+ * tally's. */
+LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
+                                                       const lmc__grouping *grouping,
+                                                       uint8_t *tally)
 {
-    const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
     size_t i;
-    __m512i sum[8], b[8], up_to[LMC__MAX_CLASSES / 8], start = lmc__crc_start(0);
+    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
     uint64_t in_classes[LMC__MAX_CLASSES];
     lmc__finder finder;
-    uint32_t crc = 0;
     unsigned v, p, c, set;
     lmc__set_finder(&finder, grouping, 1);
     up_to[0] = up_to[1] = _mm512_setzero_si512();
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
@@ -8471,10 +7020,7 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
             {
                 lmc__fetch_ahead_avx512(base, at, n, width, p);
                 b[p] = lmc__load_avx512(base + at * width + 64 * p);
-                sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
             }
-            sum[0] = _mm512_xor_si512(sum[0], start);
-            start = _mm512_setzero_si512(); /* for the first step only */
             keys[v] = lmc__keys_avx512(b, width);
         }
         groups[0] = groups[1] = _mm512_setzero_si512();
@@ -8494,26 +7040,18 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
     }
     lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
     lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
-    /* Without a step there is no first vector to which the register could have been added: 0. */
-    if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
-    return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
-/* As on AVX2: a copy of the loop for each width, and the CRC of the rest is called directly. */
-LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
-                                                      size_t counts[LMC__MAX_CLASSES],
-                                                      const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping, uint8_t *tally)
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
-    uint32_t crc;
-    (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
+#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return crc;
 }
 #endif
 
@@ -8525,9 +7063,8 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
- * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
- * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
- * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
+ * Byte p of an element of class c goes to the next place of the list classes->row[c][p].
+ * classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
  * The vector tiers find an element's class without a table look-up: the classes are intervals of
  * keys, one behind the other, so a class is the elements whose key is not above its highest one and
@@ -8548,23 +7085,20 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * slack, for all are written at the same time.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they, the lists and natural planes must not
- * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
- * this for each block of a delta, and again where coding has used up the lists
- * (lmc__make_classes). */
+ * same bytes. They may be anywhere; they and the lists must not overlap. The sizes of the lists
+ * come from count_classes with the same grouping. The encoder calls this for each block of a delta,
+ * and again where coding has used up the lists (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. Byte p of a residual goes to one
- * of two places. The width is constant, so that the loop over p
- * and the residual's masks are. subtract is a constant for each of the two calls of lmc__residual,
- * which compute only what they return then. */
+/* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
+ * the loop over p and the residual's masks are. order is a constant for each of the two calls of
+ * lmc__residual, which compute only what they return then. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
 {
     const size_t from = done->n;
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
-    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -8573,17 +7107,14 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     for (i = from; i < from + m; i++) {
         const uint64_t b = lmc__load_element(own.base, i, width);
         const uint64_t v = lmc__load_element(src, i - from, width);
-        const uint64_t r =
-            own.subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
+        const uint64_t r = own.order == LMC__ORDER_FLOAT
+                               ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
+                               : lmc__residual(v, b, width, LMC__ORDER_INTEGER);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
+        /* A list grows by one byte in all planes of the class alike, so one `at` serves
          * all. */
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
-            *to = (uint8_t)(r >> 8 * p);
-        }
+        LMC__UNROLL for (p = 0; p < width; p++) { classes->row[c][p][at] = (uint8_t)(r >> 8 * p); }
     }
     done->n = from + m;
     memcpy(done->next, next, sizeof next);
@@ -8610,10 +7141,10 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
 
 /* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                  const uint8_t *base, size_t n, unsigned width, int subtract,
-                                  const lmc__grouping *grouping)
+                                  const uint8_t *base, size_t n, unsigned width,
+                                  enum lmc__order order, const lmc__grouping *grouping)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     return lmc__group_rest(k, classes, src, &block, &done);
 }
@@ -8640,7 +7171,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     uint8_t copy[LMC__STRIP_SIZE];
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
@@ -8666,12 +7197,12 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
                 b[p] = lmc__load_neon(base + (i + 16 * j) * width + 16 * p);
                 v[p] = lmc__load_neon(from + 16 * j * width + 16 * p);
             }
-            if (block->subtract)
+            if (block->order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_neon(v[p], b[p], width, 1);
+                    lmc__residual_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_neon(v[p], b[p], width, 0);
+                    lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
             /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
@@ -8680,7 +7211,6 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             if (width >= 8) lmc__split_step_neon(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
                 planes[p][2 * j] = v[p];
                 planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
             }
@@ -8705,7 +7235,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
                 const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
-                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                LMC__UNROLL for (p = 0; p < width; p++)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
             next[c] += (size_t)(ones >> 56);
@@ -8716,10 +7246,10 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
 }
 
 static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                const uint8_t *base, size_t n, unsigned width, int subtract,
-                                const lmc__grouping *grouping)
+                                const uint8_t *base, size_t n, unsigned width,
+                                enum lmc__order order, const lmc__grouping *grouping)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     switch (width) {
     case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
@@ -8768,7 +7298,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
  *     m                      0 1 0 1 0 0 ...     what the class adds
  *
- * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
+ * A store of 16 bytes for each half, class and plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
  * which begins where the first one's elements end, puts that right.
  *
@@ -8779,9 +7309,9 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                                            lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const size_t n = block->n;
-    const int subtract = block->subtract;
+    const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
@@ -8804,24 +7334,22 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 v[p] = lmc__load_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
-            if (subtract)
+            if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_avx2(v[p], b[p], width, 1);
+                    lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_avx2(v[p], b[p], width, 0);
+                    lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys = lmc__keys_avx2(b, width);
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
-            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
-             * the top plane always is, and saying so spares the test. */
+            /* before: elements of the classes before c */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -8830,7 +7358,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 {
                     const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
                     const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                    LMC__UNROLL for (p = 0; p < width; p++)
                         _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
                                          _mm_shuffle_epi8(half[j][p], places));
                 }
@@ -8846,7 +7374,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-/* subtract is tested once a step: as a constant it would double the code and gains nothing. */
+/* the order is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
                                                   const lmc__delta_block *block,                   \
@@ -8862,10 +7390,10 @@ LMC__DEFINE_GROUP(8)
 
 LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
                                           const uint8_t *src, const uint8_t *base, size_t n,
-                                          unsigned width, int subtract,
+                                          unsigned width, enum lmc__order order,
                                           const lmc__grouping *grouping)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     switch (width) {
     case 1: lmc__group_1_avx2(classes, src, &block, &done); break;
@@ -8893,9 +7421,9 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
 {
     const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const size_t n = block->n;
-    const int subtract = block->subtract;
+    const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
@@ -8917,18 +7445,16 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         /* The CRC is of the elements: from here on v holds residuals. */
-        if (subtract)
+        if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__residual_avx512(v[p], b[p], width, 1);
+                lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
         else
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__residual_avx512(v[p], b[p], width, 0);
+                lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         keys = lmc__keys_avx512(b, width);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
-        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
-            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -8936,7 +7462,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
                             m = _kandn_mask64(above, here);
             const __m512i places = _mm512_mask_compress_epi8(up, m, up);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+            LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];
@@ -8952,7 +7478,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as
+/* A function for each width (LMC__LOOP_AVX512, strip.h); the order is tested once a step, as
  * above. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
@@ -8969,10 +7495,10 @@ LMC__DEFINE_GROUP(8)
 
 LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
                                               const uint8_t *src, const uint8_t *base, size_t n,
-                                              unsigned width, int subtract,
+                                              unsigned width, enum lmc__order order,
                                               const lmc__grouping *grouping)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     switch (width) {
     case 1: lmc__group_1_avx512(classes, src, &block, &done); break;
@@ -8989,10 +7515,9 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 
 /*
  * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
+ * element gives the element of dst. dst may be base: a step reads its elements of base before it
+ * writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
@@ -9010,7 +7535,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
  * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
+/* The bytes of a residual, from the lists of its class. next counts all
  * classes' elements here, also of those without a list: nothing depends on it then. The loops below
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -9018,7 +7543,6 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
-    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -9029,15 +7553,13 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
-        /* a natural plane has a byte for each element, in place i; a class's list is at its own
-         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
-            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
+            const lmc__side *const side = &sides->side[c][p];
+            r |= (uint64_t)(side->list ? side->list[at] : side->value) << 8 * p;
         }
-        r = own.subtract ? lmc__restore_element(r, b, width, 1)
-                         : lmc__restore_element(r, b, width, 0);
+        r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
+                                          : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
         lmc__store_element(dst, i, r, width);
     }
 }
@@ -9062,37 +7584,33 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 /* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                     const lmc__class_sides *sides, size_t n, unsigned width,
-                                    int subtract, const lmc__grouping *grouping,
+                                    enum lmc__order order, const lmc__grouping *grouping,
                                     lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     (void)streaming;
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Once a block. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
-    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    const unsigned n_classes = block->grouping->n_classes;
     unsigned p, c;
     memset(spread, 0, sizeof *spread);
-    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
     for (c = 0; c < n_classes; c++)
-        for (p = first; p < block->width; p++) {
+        for (p = 0; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
@@ -9122,9 +7640,9 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const uint8_t *const base = block->base;
-    const int subtract = block->subtract;
+    const enum lmc__order order = block->order;
     const uint8x16_t zero = vdupq_n_u8(0);
     size_t next[LMC__MAX_CLASSES] = {0}, i;
     uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
@@ -9160,16 +7678,16 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
-        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 7.3) */
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
         if (width >= 2) lmc__join_step_neon(v, width, 1);
-        if (subtract)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__restore_neon(v[p], b[p], width, 1);
-        else LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__restore_neon(v[p], b[p], width, 0);
+        if (order == LMC__ORDER_FLOAT)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
+        else
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
         LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
     }
     done->n = i;
@@ -9180,10 +7698,10 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
  * has left it. */
 static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__class_sides *sides, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping,
+                                  enum lmc__order order, const lmc__grouping *grouping,
                                   lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
@@ -9219,9 +7737,9 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                                              lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const uint8_t *const base = block->base;
-    const int subtract = block->subtract;
+    const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
     const size_t n = block->n;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
@@ -9268,19 +7786,16 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. */
-            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            if (subtract)
+            if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, 1);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, 0);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* of base, this step's elements are in b: dst may be base */
             LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
         }
@@ -9310,10 +7825,10 @@ LMC__DEFINE_UNGROUP(8)
  * made. */
 LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
                                             const uint8_t *base, const lmc__class_sides *sides,
-                                            size_t n, unsigned width, int subtract,
+                                            size_t n, unsigned width, enum lmc__order order,
                                             const lmc__grouping *grouping, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
@@ -9344,9 +7859,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const uint8_t *const base = block->base;
-    const int streams = streaming.is_on && dst != base, subtract = block->subtract;
+    const int streams = streaming.is_on && dst != base;
+    const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
     const size_t n = block->n, per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
@@ -9384,18 +7900,16 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
-        if (subtract)
+        if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_avx512(v[p], b[p], width, 1);
+                lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
         else
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_avx512(v[p], b[p], width, 0);
+                lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
@@ -9432,11 +7946,11 @@ LMC__DEFINE_UNGROUP(8)
  * byte, for the streamer's end is masked. */
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const uint8_t *base, const lmc__class_sides *sides,
-                                                size_t n, unsigned width, int subtract,
+                                                size_t n, unsigned width, enum lmc__order order,
                                                 const lmc__grouping *grouping,
                                                 lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);
@@ -9473,6 +7987,22 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * nothing.
  */
 
+/* Element i, before it changes. */
+LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
+{
+    if (!undo) return;
+    undo->place[undo->n] = (uint32_t)i;
+    lmc__store_element(undo->before, undo->n++, before, width);
+}
+
+/* Puts all back, in a block whose elements patch has changed. */
+LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
+{
+    size_t j;
+    for (j = 0; j < undo->n; j++)
+        memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
+}
+
 /* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
@@ -9481,7 +8011,7 @@ typedef struct lmc__patch_progress {
 
 LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
                                  const lmc__delta_block *block, unsigned width,
-                                 const lmc__patch_progress *done)
+                                 const lmc__patch_progress *done, lmc__undo *undo)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
     const lmc__patches from = *changes;
@@ -9493,9 +8023,11 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
         const uint64_t b = lmc__load_element(own.base, i, width);
         const unsigned c = class_of[lmc__key(b, width)];
         uint64_t v = b;
-        if (from.at[c][p.next[c]] == p.seen[c]++)
+        if (from.at[c][p.next[c]] == p.seen[c]++) {
+            lmc__note_undo(undo, i, b, width);
             v = lmc__restore_element(lmc__load_element(from.residual[c], p.next[c]++, width), b,
-                                     width, own.subtract);
+                                     width, own.order);
+        }
         lmc__store_element(dst, i, v, width);
     }
 }
@@ -9503,11 +8035,12 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
 /* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
  * with. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
-                                const lmc__delta_block *block, const lmc__patch_progress *done)
+                                const lmc__delta_block *block, const lmc__patch_progress *done,
+                                lmc__undo *undo)
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done)
+#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
@@ -9515,15 +8048,15 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__patches *changes, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping, const uint8_t *tally,
-                                  lmc__streaming streaming)
+                                  enum lmc__order order, const lmc__grouping *grouping,
+                                  const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__patch_progress done;
     (void)tally;
     (void)streaming;
     memset(&done, 0, sizeof done);
-    return lmc__patch_rest(k, dst, changes, &block, &done);
+    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
 }
 
 #if LMC__X86
@@ -9569,14 +8102,14 @@ LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, s
 /* Restores them, and writes them to the chunk. */
 #define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
     INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
-                                         unsigned width, int subtract)                             \
+                                         unsigned width, enum lmc__order order)                    \
     {                                                                                              \
         size_t i;                                                                                  \
         for (i = 0; i < pending->n * width; i += size)                                             \
             lmc__store_##isa(pending->element + i,                                                 \
                              lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
                                                 lmc__load_##isa(pending->element + i), width,      \
-                                                subtract));                                        \
+                                                order));                                           \
         for (i = 0; i < pending->n; i++)                                                           \
             lmc__store_element(chunk, pending->place[i],                                           \
                                lmc__load_element(pending->element, i, width), width);              \
@@ -9814,7 +8347,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \
-                                         int streams, lmc__patch_progress *done)                   \
+                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
     {                                                                                              \
         const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
         uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
@@ -9823,7 +8356,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
         uint16_t places[LMC__PATCH_CHUNK];                                                         \
         lmc__pending pending;                                                                      \
         lmc__key_ranges ranges;                                                                    \
-        size_t i, j;                                                                               \
+        size_t i, j, p;                                                                            \
         pending.place = places;                                                                    \
         pending.element = elements;                                                                \
         pending.residual = residuals;                                                              \
@@ -9839,9 +8372,14 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
                                        lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
                                        tally + (i + j) / 64, row, changes, &ranges,                \
                                        block->grouping->n_classes, width);                         \
-                if (block->subtract)                                                               \
-                    lmc__write_pending_##isa(out + j * width, &pending, width, 1);                 \
-                else lmc__write_pending_##isa(out + j * width, &pending, width, 0);                \
+                for (p = 0; undo && p < pending.n; p++)                                            \
+                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+                                   width);                                                         \
+                if (block->order == LMC__ORDER_FLOAT)                                              \
+                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
+                else                                                                               \
+                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
+                                             LMC__ORDER_INTEGER);                                  \
             }                                                                                      \
             done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
@@ -9855,20 +8393,20 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
     TIER static uint32_t lmc__patch_##isa(                                                         \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
-        size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
-        const uint8_t *tally, lmc__streaming streaming)                                            \
+        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
+        const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
     {                                                                                              \
-        const lmc__delta_block block = {base, n, width, subtract, grouping};                       \
+        const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const int streams = streaming.is_on && dst != base;                                        \
         lmc__patch_progress done;                                                                  \
         memset(&done, 0, sizeof done);                                                             \
         switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, streams, &done); break;            \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, streams, &done); break;            \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, streams, &done); break;            \
-        default: lmc__patch_8_##isa(dst, changes, &block, tally, streams, &done);                  \
+        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
         }                                                                                          \
-        return lmc__patch_rest(k, dst, changes, &block, &done);                                    \
+        return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
 LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
 LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
@@ -9883,10 +8421,10 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
  * is coded is made of this list alone: the elements are kept, for later they would have to be
  * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRCs are of the same bytes.
+ * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
  * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -9907,7 +8445,7 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
 /* Elements [i, n), of which n_changed before have changed. A strip of both is copied; then words of
  * eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an element.
  * Behind a strip's end the copies are alike. */
-static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lmc__changed *changed,
+static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
@@ -9921,8 +8459,7 @@ static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lm
         memcpy(before, base + i * width, size);
         memset(now + size, 0, 32);
         memset(before + size, 0, 32);
-        crcs[0] = k->crc32c(crcs[0], now, size);
-        crcs[1] = k->crc32c(crcs[1], before, size);
+        *crc = k->crc32c(*crc, now, size);
         for (at = 0; at < size; at += 32) {
             uint64_t differ[4];
             unsigned w;
@@ -9942,19 +8479,19 @@ static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lm
     return n_changed;
 }
 
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
                                        const lmc__changed *changed, size_t most, const uint8_t *src,
                                        const uint8_t *base, size_t n, unsigned width)
 {
-    crcs[0] = crcs[1] = 0;
-    return lmc__list_strips(k, crcs, changed, most, src, base, 0, n, width, 0);
+    *crc = 0;
+    return lmc__list_strips(k, crc, changed, most, src, base, 0, n, width, 0);
 }
 
 #if LMC__X86
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs[2],
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
                                             unsigned width)
@@ -9963,7 +8500,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
     size_t i, at, n_changed = 0;
-    crcs[0] = crcs[1] = 0;
+    *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
             const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
@@ -9984,30 +8521,29 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs
                 lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
                                  now, before, width);
         }
-        crcs[0] = lmc__crc_ahead_avx2(crcs[0], now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
-        crcs[1] = lmc__crc_ahead_avx2(crcs[1], before, LMC__STRIP_SIZE, base + LMC__STRIP_SIZE);
+        *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
-    return lmc__list_strips(k, crcs, changed, most, src - i * width, base - i * width, i, n, width,
+    return lmc__list_strips(k, crc, changed, most, src - i * width, base - i * width, i, n, width,
                             n_changed);
 }
 
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *crc,
                                                const lmc__changed *changed, size_t most,
                                                const uint8_t *src, const uint8_t *base, size_t n,
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
  * follow once in a strip, from its copy. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t crcs[2],
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
                                                 unsigned width)
@@ -10017,10 +8553,10 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                   fold = lmc__crc_factor(4);
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
-    __m512i sum[2][4], start = lmc__crc_start(0);
+    __m512i sum[4], start = lmc__crc_start(0);
     size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
-    LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
         uint64_t differ[4];
         size_t n_differ = 0;
@@ -10039,11 +8575,9 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                         : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
                                      : _mm512_cmpneq_epi64_mask(a, b);
             n_differ += (size_t)_mm_popcnt_u64(differ[v]);
-            sum[0][v] = lmc__crc_fold(sum[0][v], fold, a);
-            sum[1][v] = lmc__crc_fold(sum[1][v], fold, b);
+            sum[v] = lmc__crc_fold(sum[v], fold, a);
         }
-        sum[0][0] = _mm512_xor_si512(sum[0][0], start);
-        sum[1][0] = _mm512_xor_si512(sum[1][0], start);
+        sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
         if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
@@ -10061,18 +8595,17 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
     }
     for (; n_kept < n_changed; n_kept++)
         lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
-    crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
-    crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
-    return lmc__list_strips(k, crcs, changed, most, src, base, i, n, width, n_changed);
+    *crc = i ? lmc__crc_finish(sum, 4) : 0;
+    return lmc__list_strips(k, crc, changed, most, src, base, i, n, width, n_changed);
 }
 
-LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
+LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t *crc,
                                                    const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
@@ -11486,8 +10019,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  * object of its own, and with it the code of that tier.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
- *     neon         AArch64, with the instructions for CRC-32 and PMULL; neon_crc32: without PMULL,
- *                  neon_only: without both
+ *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
@@ -11496,26 +10028,24 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  * the same bytes, so that is a matter of speed only.
  */
 #if LMC__PART
-extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_crc32,
-    lmc__kernels_neon_only, lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul,
-    lmc__kernels_avx512;
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
 /* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
  * an argument. */
 #ifdef LMC_NO_SNAPSHOT
-#define LMC__CRCS(crc32c, crc64) crc32c
+#define LMC__SUMS(crc32c, sum64) crc32c
 #else
-#define LMC__CRCS(crc32c, crc64) crc32c, crc64
+#define LMC__SUMS(crc32c, sum64) crc32c, sum64
 #endif
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
-        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
+        lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, list_changes,                       \
-        lmc__rank_changes_##isa,
+        lmc__flatten_##isa, lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
@@ -11552,30 +10082,26 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
-    LMC__DECODERS(scalar, LMC__CRCS(lmc__crc32c_scalar, lmc__crc64_scalar),
+    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32 and for products of polynomials, with the first only, and with
- * neither: the only difference is the CRCs. Look-ups of 16-bit entries would want tables of 512
+/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of 512
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
-#define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
+#define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,           \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon, lmc__join_root_strips,           \
                   lmc__patch_scalar)                                                               \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_neon)
-};
-LMC__TABLE lmc__kernels lmc__kernels_neon_crc32 = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__crc64_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar)
 };
 #endif
 
@@ -11587,13 +10113,13 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
-    LMC__CRCS(lmc__crc32c_scalar, lmc__crc64_scalar), lmc__join_scalar, lmc__join_root_strips,
+    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
     lmc__merge_simde,
-    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
+    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+    lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
     lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
@@ -11603,17 +10129,16 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 
 /* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
-#define LMC__AVX2_KERNELS(crc64, split_root)                                                       \
+#define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
-    LMC__DECODERS(avx2, LMC__CRCS(lmc__crc32c_avx2, crc64),                                        \
+    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__crc64_avx2, lmc__split_root_avx2)
-};
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
+/* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__crc64_avx2_vpclmul, lmc__split_root_vpclmul)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul)
 };
 #endif
 
@@ -11621,7 +10146,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    LMC__DECODERS(avx512, LMC__CRCS(lmc__crc32c_avx512, lmc__crc64_avx512),
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
     LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
@@ -11712,20 +10237,19 @@ static const lmc__kernels *lmc__avx2_kernels(void)
  * known how to ask it, the tables of the scalar CRCs do. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__APPLE__) || (defined(__ARM_FEATURE_CRC32) && defined(__ARM_FEATURE_AES))
+#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
     return &lmc__kernels_neon;
 #elif defined(__linux__)
-    const unsigned long has = getauxval(AT_HWCAP);
-    if (!(has >> 7 & 1)) return &lmc__kernels_neon_only;                 /* HWCAP_CRC32 */
-    return has >> 4 & 1 ? &lmc__kernels_neon : &lmc__kernels_neon_crc32; /* HWCAP_PMULL */
+    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
+                                        : &lmc__kernels_neon_only;
 #else
     return &lmc__kernels_neon_only;
 #endif
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for
- * NEON and AVX2 have several tables. */
+/* The table of a tier, or NULL where this build or this machine lacks it. A function, for NEON and
+ * AVX2 have several tables. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
@@ -11801,22 +10325,26 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
  * steps.
  *
- * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
- * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
- * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
- * one byte have only one plane: 0. */
+ * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
+ * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
+ * the top plane and the sign is one of the noisy bits. Signed integers are small in either
+ * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
 static const struct {
-    const char *name; /* as in safetensors */
-    uint8_t bits;     /* of a logical element */
-    uint8_t width;    /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t rotates;
+    const char *name;   /* as in safetensors */
+    uint8_t bits;       /* of a logical element */
+    uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
+    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
 } lmc__dtypes[] = {
-    {"AUTO", 8, 1, 0},    {"BOOL", 8, 1, 0},    {"F4", 4, 1, 0},          {"F6_E2M3", 6, 1, 0},
-    {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0},      {"I8", 8, 1, 0},          {"F8_E5M2", 8, 1, 0},
-    {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
-    {"I16", 16, 2, 0},    {"U16", 16, 2, 0},    {"F16", 16, 2, 1},        {"BF16", 16, 2, 1},
-    {"I32", 32, 4, 0},    {"U32", 32, 4, 0},    {"F32", 32, 4, 1},        {"C64", 64, 4, 1},
-    {"F64", 64, 8, 1},    {"I64", 64, 8, 0},    {"U64", 64, 8, 0}};
+    {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
+    {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
+    {"I8", 8, 1, 1, 0},      {"F8_E5M2", 8, 1, 2, 0},     {"F8_E4M3", 8, 1, 2, 0},
+    {"F8_E8M0", 8, 1, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 2, 0}, {"F8_E5M2FNUZ", 8, 1, 2, 0},
+    {"I16", 16, 2, 1, 1},    {"U16", 16, 2, 1, 0},        {"F16", 16, 2, 2, 2},
+    {"BF16", 16, 2, 2, 2},   {"I32", 32, 4, 1, 1},        {"U32", 32, 4, 1, 0},
+    {"F32", 32, 4, 2, 2},    {"C64", 64, 4, 2, 2},        {"F64", 64, 8, 2, 2},
+    {"I64", 64, 8, 1, 1},    {"U64", 64, 8, 1, 0},        {"I4", 4, 1, 1, 0},
+    {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
+    {"C128", 128, 8, 2, 2}};
 
 /* Does not compile unless there is one row for each number. */
 typedef char
@@ -11846,10 +10374,10 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
-static int lmc__rotates(enum lmc_dtype dtype)
+static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT) dtype = LMC_AUTO;
+    return (enum lmc__order)(is_own ? lmc__dtypes[dtype].own : lmc__dtypes[dtype].order);
 }
 #endif
 
@@ -12173,12 +10701,12 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         for the masks of a sparse delta, likewise cut; one row for trees
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
- *   decoding planes       w rows of planes, or w - 1 and two strips with joint coding; one row for
- *                         trees; the masks on the way to a node (below)
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
- *                         more, for the coded elements before zeros are merged in between
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; a row
+ *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
+ * (below) decoding classes      the same, cut by classes; m for the masks of a sparse delta; one
+ * row more, for the coded elements before zeros are merged in between; and w rows for the
+ * prediction, where the output overwrites it decoding sparse       instead of that, for at most n /
+ * 16 coded elements, four bytes for the number of each and 2 w for residuals and planes, at
+ * most 1.25 rows; where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
@@ -12186,7 +10714,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
- * That is ten rows and two masks with the pads of all classes in each, and the masks' stack. So
+ * That is 2 w + 3 rows, but w + 6 of small elements, and two masks with the pads of all classes in
+ * each, and the masks' stack. So
  * "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size says,
  * and tests/private_block.h makes the block that needs most of it. All the same each push is
  * checked: a mistake in this table must not become a write out of bounds. */
@@ -12233,10 +10762,10 @@ typedef struct lmc__key_counts {
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER
-    lmc__tree root_tree;            /* the top plane's, while others are coded before it */
-    uint32_t counts[8][256];        /* of each plane's bytes, in a sample */
-    lmc__plan plans[8], joint_plan; /* of each plane */
-    uint32_t wide[4][1024];         /* of lmc__count_wide */
+    lmc__tree root_tree;     /* the top plane's, while others are coded before it */
+    uint32_t counts[8][256]; /* of each plane's bytes, in a sample */
+    lmc__plan plans[8];      /* of each plane */
+    uint32_t more[3][256];   /* of lmc__count_top */
     lmc__key_counts keys[256], merged;
 #endif
 } lmc__scratch;
@@ -12254,17 +10783,18 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
     return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);
 }
 
-LMC_API size_t lmc_block_workspace_size(size_t n)
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
-    if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
+    const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
+    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * (n + LMC__MAX_CLASSES * LMC__PAD) +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
 /* ws_size is enough for n elements. */
-static int lmc__is_workspace(size_t ws_size, size_t n)
+static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
 {
-    size_t needed = lmc_block_workspace_size(n);
+    size_t needed = lmc_block_workspace_size(n, width);
     return needed != 0 && ws_size >= needed;
 }
 
@@ -12343,7 +10873,6 @@ typedef struct lmc__effort {
     unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
                                            elements of the top plane, and of lists */
     unsigned max_classes;               /* of a dense delta */
-    int is_joint;                       /* may code two planes jointly (spec 7.4) */
 } lmc__effort;
 
 /* Points of the curve, by level. Only bench/levels.c moves them. */
@@ -12351,10 +10880,10 @@ typedef struct lmc__effort {
 #define LMC__EFFORTS static const lmc__effort
 #endif
 LMC__EFFORTS lmc__efforts[] = {
-    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5, 0},                 /* fast */
-    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6, 0},                /* default */
-    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
-    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES, 1}, /* archive */
+    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5},                 /* fast */
+    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6},                /* default */
+    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7},                /* max */
+    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES}, /* archive */
 };
 
 LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
@@ -12365,57 +10894,33 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
 
 /* == codec/block_header.h ====================================================================== */
 
-/* The 24 bytes in front of each block (spec 7), written and read:
+/* The 24 bytes in front of each block (spec 5), written and read:
  *
- *     0  sync B1         a mark to look for in damaged files
- *     1  coding          width | residual | joint | layout, see below
- *     2  prediction      0: none; 1: the bytes that the caller or the run says
- *     3  grouping        classes - 1 | sparse | natural planes (spec 7.3)
+ *     0  sync B2         a mark to look for in damaged files
+ *     1  width           bytes of an element
+ *     2  coding          order | predicted | layout, see wire_block.h
+ *     3  grouping        classes - 1 | sparse (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
- *    16  base CRC        of the prediction; 0 without
- *    20  header CRC      of position and bytes 0 .. 19
+ *    16  payload CRC     with a prediction; 0 without
+ *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The position, run and number
- * of the block, is not stored, as both sides know it. The header's CRC covers it, so a block that
- * stands in another's place is refused like a damaged one.
+ * That is all it takes to find the next block and to decode this one. The number of the block in
+ * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
+ * in another's place is refused like a damaged one.
  *
- * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
- * a mask mostly decodes to something. Base_CRC is compared before a block is decoded, Content_CRC
- * after that: see get_block.h for the order of all checks. */
+ * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
+ * delta not be seen without its base. See get_block.h for the order of all checks. */
 
-/* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
- * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
-#define LMC__RESIDUAL_SUBTRACT 4u
-#define LMC__JOINT_SHIFT 3u
-#define LMC__LAYOUT_SHIFT 5u
+LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* Grouping, byte 3: bits 0-2 and bit 7 together are the classes less one, bit 3 says sparse, bits
- * 4-6 are the natural planes (spec 7.3). */
-LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping)
+/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
-    return ((grouping & 7) | (grouping >> 7 & 1) << 3) + 1;
-}
-
-/* What a block is checked against. */
-typedef struct lmc__block_crcs {
-    uint32_t content, base;
-} lmc__block_crcs;
-
-/* CRC of the position, as if it stood in front, and of the header up to the CRC itself. */
-LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header,
-                                     lmc_position position)
-{
-    uint8_t place[8];
-    lmc__store32(place, position.run);
-    lmc__store32(place + 4, position.block);
-    return k->crc32c(k->crc32c(0, place, 8), header, LMC__BLOCK_CRC_AT);
-}
-
-static unsigned lmc__log2_width(unsigned width)
-{
-    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+    uint8_t place[4];
+    lmc__store32(place, number);
+    return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
 /* The largest block: its elements stored. */
@@ -12425,27 +10930,38 @@ LMC_API size_t lmc_block_bound(size_t size)
 }
 
 #ifndef LMC_NO_ENCODER
-/* coding, prediction, grouping: bytes 1 to 3. */
-static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
-                                  unsigned grouping, size_t n, size_t payload_size,
-                                  lmc__block_crcs crcs, const lmc__kernels *k,
-                                  lmc_position position)
+/* How a block has been coded, for its header. What is not used is 0, as decoders check. */
+typedef struct lmc__block_coding {
+    unsigned layout, grouping;
+    enum lmc__order order;
+    int is_predicted;
+    uint32_t content_crc;
+    size_t payload_size; /* 0: stored */
+    int has_sum;         /* *block->sum is of the elements that the payload has */
+} lmc__block_coding;
+
+/* The header at dst, whose payload follows it already; n elements. */
+static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding, unsigned width,
+                                  size_t n, const lmc__kernels *k, uint32_t number)
 {
     dst[0] = LMC__BLOCK_SYNC;
-    dst[1] = (uint8_t)coding;
-    dst[2] = (uint8_t)prediction;
-    dst[3] = (uint8_t)grouping;
+    dst[1] = (uint8_t)width;
+    dst[2] = (uint8_t)((unsigned)coding->order | (coding->is_predicted ? LMC__PREDICTED : 0u) |
+                       coding->layout << LMC__LAYOUT_SHIFT);
+    dst[3] = (uint8_t)coding->grouping;
     lmc__store32(dst + 4, (uint32_t)n);
-    lmc__store32(dst + 8, (uint32_t)payload_size);
-    lmc__store32(dst + 12, crcs.content);
-    lmc__store32(dst + 16, crcs.base);
-    lmc__store32(dst + LMC__BLOCK_CRC_AT, lmc__header_crc(k, dst, position));
+    lmc__store32(dst + 8, (uint32_t)coding->payload_size);
+    lmc__store32(dst + LMC__CONTENT_CRC_AT, coding->content_crc);
+    lmc__store32(
+        dst + LMC__PAYLOAD_CRC_AT,
+        coding->is_predicted ? k->crc32c(0, dst + LMC_BLOCK_HEADER_SIZE, coding->payload_size) : 0);
+    lmc__store32(dst + LMC__BLOCK_CRC_AT, lmc__header_crc(k, dst, number));
 }
 #endif
 
 /* A header whose CRC was right, so what breaks a rule was written like that.
  *
- * The order of checks is that of spec 7: it decides which error is reported where a block breaks
+ * The order of checks is that of spec 5: it decides which error is reported where a block breaks
  * two rules, and the conformance vectors test it.
  *
  *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
@@ -12453,40 +10969,36 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
  *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
- *      or F32, with nothing else; joint planes need two planes and no prediction
- *   4  without a prediction there is no grouping, and no CRC of a base; natural planes are those
- *      that classes leave out, so there must be classes
+ *      or F32, with nothing else
+ *   4  without a prediction there is no grouping, and no CRC of the payload
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
-    const unsigned coding = src[1], prediction = src[2], grouping = src[3];
-    const unsigned width = 1u << (coding & 3), subtract = coding & LMC__RESIDUAL_SUBTRACT,
-                   joint = coding >> LMC__JOINT_SHIFT & 3, layout = coding >> LMC__LAYOUT_SHIFT;
-    const unsigned n_classes = lmc__count_classes_of(grouping), sparse = grouping >> 3 & 1,
-                   n_natural = grouping >> 4 & 7;
+    const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
+                   layout = coding >> LMC__LAYOUT_SHIFT;
+    const int is_predicted = (coding & LMC__PREDICTED) != 0;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
-    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1,
+    LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
+                   layout <= LMC__LAYOUT_QUANTIZED && grouping < 2 * LMC__SPARSE,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
-    info->crc = lmc__load32(src + 12);
+    info->crc = lmc__load32(src + LMC__CONTENT_CRC_AT);
     info->is_stored = layout == LMC__LAYOUT_STORED;
-    info->has_prediction = (int)prediction;
-    info->base_crc = lmc__load32(src + 16);
-    LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
+    info->has_prediction = is_predicted;
+    info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
     if (info->is_stored)
-        LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
-                   LMC_ERR_CORRUPT);
+        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
-    if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
-    LMC__CHECK(prediction || (!grouping && info->base_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(n_natural == 0 || (n_natural < width && n_classes > 1 && !sparse), LMC_ERR_CORRUPT);
+        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
+    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -12495,24 +11007,23 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
 /* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
  * right are its fields worth a look. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
-                                            size_t src_size, lmc_position position,
-                                            lmc_block_info *info)
+                                            size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
     LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__header_crc(k, src, position) == lmc__load32(src + LMC__BLOCK_CRC_AT),
+    LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
 }
 
-LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, lmc_position position,
+LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32_t number,
                                         lmc_block_info *info)
 {
     lmc_block_info found;
     if (!src || !info) return LMC_ERR_ARGUMENT;
     memset(&found, 0, sizeof found);
     LMC__TRY(
-        lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
+        lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, number, &found));
     *info = found;
     return LMC_OK;
 }
@@ -12780,8 +11291,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
-    LMC__CHOOSE_TREE,
-    LMC__CHOOSE_PACKED /* of a plane below one that is coded jointly with it (spec 7.4) */
+    LMC__CHOOSE_TREE
 };
 
 /* A tree must save 1 / LMC__MIN_SAVING of the list, or raw is chosen: it decodes at the speed of a
@@ -12982,10 +11492,10 @@ typedef struct lmc__block {
     const uint8_t *base; /* their prediction; or NULL */
     size_t n;
     unsigned width;
-    int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
+    enum lmc__order order, own; /* of residuals, and by themselves (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *crc64; /* gets the CRC-64 of the elements, if they are coded in planes; or NULL */
-    int may_group;   /* against a prediction, by classes or sparse: not in files without a base */
+    uint64_t *sum; /* gets the sum64 of the elements, if they are coded in planes; or NULL */
+    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
@@ -13044,13 +11554,14 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
  * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
  * block, all of it belongs to the first quarter, and the others are empty. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width, int rotate)
+                               unsigned last, const uint8_t *src, unsigned width,
+                               enum lmc__order own)
 {
     const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
     uint32_t i;
     unsigned p;
     if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
+        if (first == 0) k->split(&sample->planes, src, sample->n, width, own);
         return first == 0 ? sample->n : 0;
     }
     for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
@@ -13059,7 +11570,7 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
         if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
         k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 rotate);
+                 own);
     }
     return (to - from) * LMC__SAMPLE_RUN;
 }
@@ -13093,16 +11604,16 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
-/* LMC_AUTO: the width and rotation whose planes have the least order-0 information, in a sample.
- * *width and *rotate are set for bytes already; more is chosen only if it is better by a 128th, for
- * a wrong guess costs more than a missed one gains.
+/* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
+ * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
+ * for a wrong guess costs more than a missed one gains.
  *
- * Width 1 is tried without rotation only: it would do nothing but rename the symbols. Samples of
- * different widths are different in size, so bits per byte of input are compared (in 1/1024). A
- * plane is taken for 128 bits more than its entropy, and for raw at most, so that planes which are
- * all but incompressible do not decide by their luck. */
+ * Orders are that of floats or none; width 1 is tried without only: it would do nothing but rename
+ * the symbols. Samples of different widths are different in size, so bits per byte of input are
+ * compared (in 1/1024). A plane is taken for 128 bits more than its entropy, and for raw at most,
+ * so that planes which are all but incompressible do not decide by their luck. */
 static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             int *rotate)
+                             enum lmc__order *order, enum lmc__order *own)
 {
     uint8_t *const top = e->stack.top;
     uint32_t *const counts = e->scratch->counts[0];
@@ -13115,7 +11626,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             uint64_t bits = 0, total;
             lmc__sample sample;
             if (!lmc__begin_sample(e, &sample, size / w, w)) break;
-            total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
+            total = lmc__take_sample(e->k, &sample, 0, 4, src, w,
+                                     r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE);
             for (p = 0; p < w; p++) {
                 memset(counts, 0, sizeof e->scratch->counts[0]);
                 lmc__count_bytes(counts, sample.planes.row[p], sample.n);
@@ -13126,7 +11638,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             if (bits + (best >> 7) < best) {
                 best = bits;
                 *width = w;
-                *rotate = r;
+                *order = r ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+                *own = r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE;
             }
         }
     }
@@ -13333,7 +11846,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
  * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
  *
- *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
+ *   1  it may be: n >= 256 and nesting < 2                     lmc__has_mode, a rule of the format
  *   2  it looks as if it pays                                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
  *      and than its gaps                                       lmc__put_mask
@@ -13405,17 +11918,10 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* Where a mask may be gaps: if one bit in 2^rare_shift is the rarer one, or fewer, or if it has few
- * bits. Gaps are read one by one, some nanoseconds each, where trees are read in vectors. So the
- * masks of a tree, of which dense blocks are made, are gaps only where that gains most. The masks
- * of a sparse block's classes are gaps nearly always: what has changed is wanted one by one there.
- */
-typedef struct lmc__gap_limits {
-    unsigned rare_shift;
-    size_t few_bits;
-} lmc__gap_limits;
-static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
-                             lmc__class_gaps = {4, (size_t)1 << 15};
+/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer, or if it
+ * has few bits: what has changed is wanted one by one there. */
+#define LMC__GAPS_RARE_SHIFT 4u
+#define LMC__GAPS_FEW ((size_t)1 << 15)
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
@@ -13425,7 +11931,7 @@ static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones, lmc__gap_limits gaps)
+                         size_t ones, int is_of_class)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
@@ -13433,8 +11939,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     const uint8_t *best = mask;
     size_t best_size = size;
     unsigned best_mode = 0;
-    const int is_rare = rarer <= n >> gaps.rare_shift;
-    if (nesting == 0 && rarer && (is_rare || (n <= gaps.few_bits && rarer <= n / 3))) {
+    const int is_rare = is_of_class && rarer <= n >> LMC__GAPS_RARE_SHIFT;
+    if (is_of_class && rarer && (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3))) {
         const unsigned s = lmc__choose_gap_shift(n, rarer);
         const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
         uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
@@ -13469,10 +11975,10 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 /* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
  * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones, lmc__gap_limits gaps)
+                              size_t ones, int is_of_class)
 {
     const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, gaps);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, is_of_class);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
@@ -13499,7 +12005,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, lmc__tree_gaps) &&
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, 0) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }
@@ -13727,100 +12233,26 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 
 /* == codec/plan_planes.h ======================================================================= */
 
-/* How to code each plane of a block without a prediction, and whether to code the two top planes
- * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only from
- * level max on all of the top plane is counted, where there is most to gain, and only level archive
- * joins planes: their trees have five times as many leaves.
- *
- * Joint coding. A plane is a byte, a cut that the data does not know: of a rotated bf16 element,
- * the top plane is the exponent, the lower one mantissa and sign, which look like noise. But in the
- * highest octaves of a bell curve, low mantissas are more frequent than high ones. So one or two of
- * the lower plane's top bits are moved into the top plane's symbols, which then have 9 or 10 bits,
- *
- *         top plane      plane below                symbols           rest
- *         e7 ..... e0    m6 m5 m4 .. m0 s    ->     e7 .. e0 m6 m5    m4 .. m0 s
- *
- * and are coded as bytes less an offset, for no more than 256 neighbouring values of them occur in
- * real blocks. The rest is packed without the gaps. The price is a larger tree, and a decoder that
- * puts the planes together again. */
+/* How to code each plane of a block without a prediction. Everything is decided from a sample,
+ * before a byte is written; only from level max on all of the top plane is counted, where there is
+ * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[0][v] = number of elements whose 10 top bits, after the rotation, are v. Four tables in
- * turn, as for bytes: one would wait for its own last increment where neighbours are equal. With W
- * bits in an element, they are its bits W-2 to W-11 if it is rotated, else W-1 to W-10: all of them
- * in its two top bytes, as they are before the rotation. */
-static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
+/* counts[v] = number of elements whose residual has the top byte v. Four tables in turn, as for
+ * bytes: one would wait for its own last increment where neighbours are equal. */
+static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
 {
-    const unsigned width = block->width, shift = block->rotate ? 5 : 6;
-    const uint8_t *top = block->src + width - 2;
+    const unsigned width = block->width, top = 8 * (width - 1);
     size_t i;
-    memset(counts, 0, 4 * sizeof counts[0]);
-    for (i = 0; i + 4 <= block->n; i += 4, top += 4 * width) {
-        counts[0][lmc__load16(top) >> shift & 1023]++;
-        counts[1][lmc__load16(top + width) >> shift & 1023]++;
-        counts[2][lmc__load16(top + 2 * width) >> shift & 1023]++;
-        counts[3][lmc__load16(top + 3 * width) >> shift & 1023]++;
-    }
-    for (; i < block->n; i++, top += width) counts[0][lmc__load16(top) >> shift & 1023]++;
-    for (i = 0; i < 1024; i++) counts[0][i] += counts[1][i] + counts[2][i] + counts[3][i];
-}
-
-/* From the counts of 10 bits those of the top 8 + joined_bits bits, less *offset: the lowest value
- * that occurs (0 if joined_bits is 0). Returns 0 if they are not within 256 of it. One pass over
- * the elements so gives the counts for 0, 1 and 2 bits more.
- *
- * With joined_bits = 0 it cannot fail. */
-static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
-                              unsigned joined_bits)
-{
-    const unsigned shift = 2 - joined_bits;
-    unsigned v, first = 0;
+    unsigned v;
     memset(counts, 0, 256 * sizeof counts[0]);
-    if (joined_bits)
-        while (wide[first] == 0) first++;
-    first >>= shift;
-    *offset = first;
-    for (v = first << shift; v < 1024; v++) {
-        if (wide[v] == 0) continue;
-        if ((v >> shift) - first >= 256) return 0;
-        counts[(v >> shift) - first] += wide[v];
+    memset(more, 0, 3 * sizeof more[0]);
+    for (i = 0; i < block->n; i++) {
+        const uint64_t e = lmc__load_element(block->src, i, width);
+        const uint64_t r = block->own ? lmc__residual(e, 0, width, block->own) : e;
+        ((i & 3) ? more[(i & 3) - 1] : counts)[r >> top & 255]++;
     }
-    return 1;
-}
-
-/* Joint coding, where it takes fewer bits than the plans for the two planes say: then it replaces
- * both. scratch->wide: of lmc__count_wide.
- *
- * The symbols of all n elements were counted, so the tree needs no escape for what a sample missed,
- * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
- * do not lie within 256, those of 10 do not either: hence the return. */
-static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
-                              size_t n, unsigned width, uint32_t worth)
-{
-    const unsigned top = width - 1;
-    uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
-    unsigned joined_bits, offset;
-    for (joined_bits = 1; joined_bits <= 2; joined_bits++) {
-        lmc__plan *const plan = &scratch->joint_plan;
-        uint64_t bits;
-        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], joined_bits))
-            return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n, worth) !=
-            LMC__CHOOSE_TREE)
-            continue;
-        bits = plan->bits + (8 - joined_bits) * (uint64_t)n;
-        if (bits >= best) continue;
-        /* The tree must fit in n bytes, for the rest alone says nothing and cannot fall back on
-         * raw: with a header, and two bytes for each leaf, for a mask's mode and the last of its
-         * bits. Else blocks of some hundred elements could end up stored. */
-        if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n)
-            continue;
-        best = bits;
-        lmc__set_joint(joint, joined_bits, offset, n);
-        scratch->plans[top] = *plan;
-        choice[top] = LMC__CHOOSE_TREE;
-        choice[top - 1] = LMC__CHOOSE_PACKED;
-    }
+    for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 
 /* The first part of a sample is enough for so many different bytes: the codes of more depend on
@@ -13850,7 +12282,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->rotate);
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->own);
     quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
@@ -13863,7 +12295,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     }
     all = first;
     if (wants_all)
-        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->rotate);
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->own);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
@@ -13875,28 +12307,17 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     return 1;
 }
 
-/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree.
- * joint->joined_bits is 0 before, and stays so where planes are coded each by itself. Returns 0 as
+/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. Returns 0 as
  * above. */
-static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block,
-                              lmc__joint *joint)
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;
     uint32_t *const counts = e->scratch->counts[top];
-    const lmc__effort *const effort = lmc__get_effort(block->level);
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
-    if (effort->sample) return 1;
-    if (block->width == 1) { /* elements of one byte are not rotated */
-        memset(counts, 0, sizeof e->scratch->counts[0]);
-        lmc__count_bytes(counts, block->src, block->n);
-    } else {
-        lmc__count_wide(e->scratch->wide, block);
-        lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
-    }
+    if (lmc__get_effort(block->level)->sample) return 1;
+    lmc__count_top(counts, e->scratch->more, block);
     choice[top] =
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
-    if (block->width > 1 && effort->is_joint)
-        lmc__choose_joint(joint, choice, e->scratch, block->n, block->width, e->worth);
     return 1;
 }
 #endif /* LMC_NO_ENCODER */
@@ -13907,7 +12328,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
  * of the top plane's tree on the way, while its bytes are in registers:
  *
- *     elements -> rotate -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
+ *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
@@ -13931,9 +12352,9 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
-    if (block->crc64) *block->crc64 = 0;
+    if (block->sum) *block->sum = 0;
     return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
-                         block->n, block->width, block->rotate, block->crc64);
+                         block->n, block->width, block->own, block->sum);
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
@@ -13965,60 +12386,19 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     return 1;
 }
 
-/* 1 if all joint symbols, less their offset, are bytes: they are unless elements have changed since
- * they were counted. The upper byte tells, but at both ends of the range. */
-static int lmc__is_in_reach(const uint8_t *high, const uint8_t *low, size_t n,
-                            const lmc__joint *joint)
-{
-    const unsigned bits = joint->joined_bits, first = joint->offset >> bits,
-                   last = (joint->offset + 255) >> bits;
-    const uint64_t less = lmc__splat_scalar(255 - first),
-                   inner = lmc__splat_scalar(last - first - 1);
-    size_t i, j;
-    for (i = 0; i < n; i += 8) { /* less the first of those between */
-        const uint64_t v = lmc__add_scalar(lmc__load64(high + i), less);
-        if (!lmc__not_below_scalar(v, inner)) continue;
-        for (j = i; j < lmc__min(i + 8, n); j++)
-            if (((unsigned)high[j] << bits | low[j] >> (8 - bits)) - joint->offset > 255) return 0;
-    }
-    return 1;
-}
-
-/* The plane below the top one: the bits that joint coding has left in it. The top plane's row
- * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
- * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
- * gaps that no element fills must be zero (spec 7.4). Also 0 where a joint symbol is none of the
- * 256 that were counted. */
-static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
-{
-    const unsigned top = split->block->width - 1;
-    uint8_t *const symbols = split->planes.row[top];
-    if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
-    if (!lmc__is_in_reach(symbols, split->planes.row[top - 1], split->block->n, joint)) return 0;
-    memset(e->out, 0, joint->packed_size);
-    e->k->fold(symbols, e->out, symbols, split->planes.row[top - 1], split->block->n, joint);
-    e->out += joint->packed_size;
-    return 1;
-}
-
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *joint: whether the two top planes are joint. *crc: of the elements that the payload has.
+ * *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
  *   4  code the planes one by one, in the order of the payload
  *
- * With joint coding the packed rest of a plane comes before the top plane, as its place in the
- * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, that is for want of room in the output, not for its own size (see lmc__choose_joint):
- * raw, which is larger, would not fit either.
- *
  * The end is one byte before what the elements take: a payload of planes must be smaller
  * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              lmc__joint *joint, uint32_t *crc)
+                              uint32_t *crc)
 {
     const size_t n = block->n;
     const unsigned width = block->width, top = width - 1;
@@ -14028,17 +12408,11 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__split_block split;
     unsigned p, n_leading = 0; /* raw planes before the first other one */
 
-    joint->joined_bits = 0;
-    if (spare == NULL || !lmc__choose_planes(e, choice, block, joint)) return 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
     if (n_leading == width) return 0;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * width - 1);
-    if (joint->joined_bits) {
-        if (e->end - e->out < 2) return 0;
-        lmc__store16(e->out, (uint16_t)joint->offset);
-        e->out += 2;
-    }
     if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
     split.block = block;
     split.has_root = 0;
@@ -14048,24 +12422,16 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
         if (split.planes.row[p] == NULL) return 0;
     }
-    if (choice[top] == LMC__CHOOSE_TREE && !joint->joined_bits &&
-        !lmc__begin_root(e, &split, &plans[top]))
-        return 0;
+    if (choice[top] == LMC__CHOOSE_TREE && !lmc__begin_root(e, &split, &plans[top])) return 0;
     *crc = lmc__split_planes(e->k, &split);
     for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
     for (; p < width; p++) {
         const int is_root = split.has_root && p == top;
         enum lmc__put put;
-        if (choice[p] == LMC__CHOOSE_PACKED) {
-            if (!lmc__put_packed(e, &split, joint)) return 0;
-            continue;
-        }
         put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
                                split.planes.row[p], is_root ? split.root_spare : spare, n);
         if (put == LMC__PUT_SPOILED) {
-            if (joint->joined_bits && p == top)
-                return 0;                     /* dst is too small: see lmc__choose_joint */
-            if (p == top) split.has_root = 0; /* now its row is wanted */
+            if (p == top) split.has_root = 0;                      /* now its row is wanted */
             if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
@@ -14077,13 +12443,13 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 
 /* == codec/plan_delta.h ======================================================================== */
 
-/* How to code a block against its prediction (spec 7.3), and whether, by a sample of both.
+/* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
  *
- * An element is coded as its distance from the prediction, counted in floats (residual "subtract")
- * or bit by bit (xor). How large that is likely to be depends on the prediction's exponent, the
- * *key*: a weight moves by some absolute amount, and small floats are closer to each other. So
- * elements are sorted into *classes*, ranges of the key, each coded with trees of its own; the
- * decoder has the prediction, so it knows each element's class without being told.
+ * An element is coded as its distance from the prediction, counted in floats or integers. How large
+ * that is likely to be depends on the prediction's exponent, the *key*: a weight moves by some
+ * absolute amount, and small floats are closer to each other. So elements are sorted into
+ * *classes*, ranges of the key, each coded with trees of its own; the decoder has the prediction,
+ * so it knows each element's class without being told.
  *
  * Which ranges: one class for each key first, then neighbours are merged, those first that lose
  * least by it, as long as that saves anything or there are too many classes. A merge saves the
@@ -14097,7 +12463,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: they are not listed */
     size_t n;
-    uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
+    uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
 /* How to code a block against its prediction. bits is compared with what coding without it is
@@ -14105,7 +12471,7 @@ typedef struct lmc__changes {
 typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
-    int subtract;  /* residuals; else xor */
+    enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
     uint64_t bits; /* that it takes, about */
     size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
@@ -14268,9 +12634,9 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width: a constant, as `subtract` is for each call of lmc__residual. */
-LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, int subtract,
-                                        unsigned width)
+/* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample,
+                                        enum lmc__order order, unsigned width)
 {
     const uint8_t *const src = sample->src, *const before = sample->base;
     const size_t n = sample->n;
@@ -14281,8 +12647,9 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
     for (i = 0; i < n; i++) {
         const uint64_t b = lmc__load_element(before, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(subtract ? lmc__residual(v, b, width, 1)
-                                                           : lmc__residual(v, b, width, 0));
+        const unsigned magnitude = lmc__magnitude(
+            order == LMC__ORDER_FLOAT ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
+                                      : lmc__residual(v, b, width, LMC__ORDER_INTEGER));
         lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
         counts->magnitudes[magnitude]++;
@@ -14295,21 +12662,21 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
 
 /* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
  * of octave o, of which one bit is in the bucket, o - 1. */
-static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
+static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, enum lmc__order order)
 {
     unsigned key;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, subtract, 1);
-    case 2: return lmc__count_keys_of(m, sample, subtract, 2);
-    case 4: return lmc__count_keys_of(m, sample, subtract, 4);
-    default: return lmc__count_keys_of(m, sample, subtract, 8);
+    case 1: return lmc__count_keys_of(m, sample, order, 1);
+    case 2: return lmc__count_keys_of(m, sample, order, 2);
+    case 4: return lmc__count_keys_of(m, sample, order, 4);
+    default: return lmc__count_keys_of(m, sample, order, 8);
     }
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int subtract)
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
 {
     const unsigned width = m->width;
     size_t j;
@@ -14323,7 +12690,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int
     for (j = 0; j < changes->n; j++) {
         const uint64_t base = lmc__load_element(changes->list.before, j, width);
         const uint64_t residual =
-            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, subtract);
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
         const unsigned magnitude = lmc__magnitude(residual);
         m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
         if (magnitude > m->last) m->last = magnitude;
@@ -14408,7 +12775,7 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits.
+ * delta->grouping, order and bits.
  *
  * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
  * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
@@ -14417,9 +12784,10 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
  *
  * It ends where no merge saves anything, if there are few enough classes by then: until then it
  * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
- * thresholds are those of classes 1 on (spec 7.3). */
+ * thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                const lmc__block *block, int subtract, unsigned max_classes)
+                                const lmc__block *block, enum lmc__order order,
+                                unsigned max_classes)
 {
     const size_t n = block->n;
     lmc__merging m;
@@ -14433,12 +12801,12 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     m.n = n;
     m.total = sample->n;
     m.width = sample->width;
-    within = lmc__count_keys(&m, sample, subtract);
+    within = lmc__count_keys(&m, sample, order);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
     m.sparse = changes->list.place != NULL;
     if (m.sparse) {
-        lmc__count_changes(&m, changes, subtract);
+        lmc__count_changes(&m, changes, order);
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
@@ -14477,9 +12845,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
                                           ? LMC__MORE_CLASSES
                                           : max_classes);
     delta->grouping.n_classes = m.n_classes;
-    delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
-    delta->subtract = subtract;
+    delta->order = order;
     delta->sparse = m.sparse && changes->n > 0;
     delta->bits = total_bits;
 }
@@ -14493,7 +12860,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     const size_t total = sample->n;
     uint64_t bits = 0;
     unsigned p;
-    e->k->split(rows, sample->src, total, sample->width, sample->rotate);
+    e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
@@ -14538,51 +12905,30 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* Sets what depends on the residuals' planes: the lowest planes that are noise in spite of the
- * prediction stay in natural order, ungrouped; and wide elements of which most are zero are sparse,
- * or each of their planes would say again which ones are. (Of two bytes, only few have a second
- * one.) */
-static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
-                               const lmc__block *sample)
+/* Wide elements of which most are zero are sparse, or each of their planes would say again which
+ * ones are. (Of two bytes, only few have a second one.) */
+static int lmc__is_mostly_equal(const lmc__block *sample)
 {
-    const unsigned width = sample->width;
-    const size_t total = sample->n;
-    lmc__grouping one;
-    lmc__classes planes; /* of the residuals, as those of a single class */
-    size_t i, n_zero = 0;
-    unsigned p;
-    if (delta->sparse) return;
-    one.n_classes = 1;
-    one.n_natural = 0;
-    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
-    (void)e->k->group(e->k, &planes, sample->src, sample->base, total, width, delta->subtract,
-                      &one);
-    for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
-        if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
-        delta->grouping.n_natural = p + 1;
-    }
-    if (!sample->may_group || width <= 2 || delta->grouping.n_natural > 0) return;
-    for (i = 0; i < total; i++)
-        n_zero +=
-            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
-    delta->sparse = n_zero > total / 2;
+    size_t i, n_equal = 0;
+    if (!sample->may_group || sample->width <= 2) return 0;
+    for (i = 0; i < sample->n; i++)
+        n_equal += lmc__load_element(sample->src, i, sample->width) ==
+                   lmc__load_element(sample->base, i, sample->width);
+    return n_equal > sample->n / 2;
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
 static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {{NULL, NULL, NULL}, 0, {0, 0}};
+    lmc__changes changes = {{NULL, NULL, NULL}, 0, 0};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, changes.crcs, list, block->n / LMC__SPARSE_ONE_IN, block->src,
+    n_changed = k->list_changes(k, &changes.crc, list, block->n / LMC__SPARSE_ONE_IN, block->src,
                                 block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
     changes.list = *list;
@@ -14600,9 +12946,8 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed 
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. Floats are subtracted, integers by
- * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * unless the delta takes less than half, so that a block never gets larger by its prediction.
+/* How to code a block against its prediction, and whether. At level max both ways are tried unless
+ * the delta takes less than half, so that a block never gets larger by its prediction.
  *
  * The estimates for both ways come from one sample and are off by some percent, so they decide only
  * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
@@ -14630,13 +12975,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
-    if (!block->rotate || is_max) {
-        lmc__delta other = *delta;
-        lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
-        if (other.bits < delta->bits) *delta = other;
-    }
-    lmc__choose_layout(e, delta, &rows, &sample);
+    lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
+    if (!delta->sparse) delta->sparse = lmc__is_mostly_equal(&sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
@@ -14647,7 +12987,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
 
 /* == codec/put_delta.h ========================================================================= */
 
-/* The payload of a block against its prediction (spec 7.3), as plan_delta.h has decided. One pass
+/* The payload of a block against its prediction (spec 5.2), as plan_delta.h has decided. One pass
  * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
  * splits them:
  *
@@ -14655,10 +12995,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
  *
- * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
- * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
- * lists of its planes. */
+ * In a sparse delta each class has a mask, one bit for each element, 1 if it has changed, and its
+ * lists hold the changed ones only. The payload: thresholds of the classes, masks, then class by
+ * class the lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
@@ -14684,8 +13023,8 @@ typedef struct lmc__grouped {
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
  *
- * A residual is zero if its bytes are in all planes. Sparse deltas have no natural planes (spec
- * 7.3), so all of them are in the class's lists. The mask's last byte ends in zeros, as it must. */
+ * A residual is zero if its bytes are in all planes. The mask's last byte ends in zeros, as it
+ * must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -14738,7 +13077,7 @@ static void lmc__make_changed(lmc__grouped *g)
     for (j = 0; j < changes->n; j++) {
         const uint64_t base = lmc__load_element(changes->list.before, j, width);
         const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
-                                                base, width, g->delta->subtract);
+                                                base, width, g->delta->order);
         c = class_of[lmc__key(base, width)];
         g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
@@ -14760,9 +13099,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
     return 1;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
+/* Makes the lists, and the masks of a sparse delta. Sets g->crc. Returns 0 if the prediction has
+ * changed: then other elements would be in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -14770,11 +13108,11 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
-        g->crc = g->delta->changes.crcs[0];
+        g->crc = g->delta->changes.crc;
         return lmc__are_ranks(g);
     }
     g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                      g->delta->subtract, grouping);
+                      g->delta->order, grouping);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -14792,7 +13130,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     const lmc__grouping *const grouping = &g->delta->grouping;
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
-        for (p = grouping->n_natural; p < g->block->width; p++)
+        for (p = 0; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
@@ -14812,8 +13150,8 @@ static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned 
     uint8_t *const top = e->stack.top, *mask;
     size_t j;
     int done;
-    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, lmc__class_gaps);
-    if (lmc__has_mode(0, n) && k && k <= n >> lmc__class_gaps.rare_shift) {
+    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, 1);
+    if (lmc__has_mode(0, n) && k && k <= n >> LMC__GAPS_RARE_SHIFT) {
         const unsigned s = lmc__choose_gap_shift(n, k);
         const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
         if (size < (n + 7) / 8) {
@@ -14828,7 +13166,7 @@ static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned 
     if (!mask) return 0;
     memset(mask, 0, (n + 7) / 8);
     for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
-    done = lmc__put_list_mask(e, 0, mask, n, k, lmc__class_gaps);
+    done = lmc__put_list_mask(e, 0, mask, n, k, 1);
     e->stack.top = top;
     return done;
 }
@@ -14857,15 +13195,14 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
  * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
- * which a decoder refuses a wrong base (see get_block.h).
+ * how long their lists are.
  *
  * Classes without elements have neither mask nor lists, those without coded elements no lists: the
  * decoder counts as this does, so nothing says so in the payload. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                             const lmc__delta *delta, lmc__block_crcs *crcs)
+                             const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const unsigned n_classes = delta->grouping.n_classes;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -14875,7 +13212,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     g.delta = delta;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
-    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
+    if (n_classes - 1 > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
@@ -14884,23 +13221,19 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
-        crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            &delta->changes.list, delta->changes.n);
     } else {
-        crcs->base =
-            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
+        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
     if (!lmc__push_classes(e, &g)) return 0;
-    for (p = 0; p < n_natural; p++, e->out += n)
-        g.lists.row[0][p] = e->out; /* made in their place */
     if (!lmc__make_classes(e->k, &g)) return 0;
-    crcs->content = g.crc;
+    *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
-        for (p = n_natural; p < block->width; p++)
+        for (p = 0; p < block->width; p++)
             if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
     }
     return (size_t)(e->out - dst);
@@ -14933,30 +13266,18 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* How a block has been coded, for its header (spec 7). What is not used is 0, as decoders check. */
-typedef struct lmc__block_coding {
-    unsigned prediction, grouping; /* header fields; 0, 0: directly */
-    int subtract;                  /* the residual is subtracted; without a prediction: rotated */
-    unsigned joint;                /* bits of joint coding */
-    lmc__block_crcs crcs;
-    size_t payload_size; /* 0: stored */
-    int has_crc64;       /* *block->crc64 is of the elements that the payload has */
-} lmc__block_coding;
-
 /* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
  * caller. */
 static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                                const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__joint joint;
     e->worth = lmc__get_effort(block->level)->direct_worth;
-    coding->prediction = coding->grouping = 0;
-    coding->subtract = block->rotate;
-    coding->crcs.base = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs.content);
-    coding->joint = joint.joined_bits;
-    coding->has_crc64 = block->crc64 && coding->payload_size;
+    memset(coding, 0, sizeof *coding);
+    coding->layout = LMC__LAYOUT_PLANES;
+    coding->order = block->own;
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &coding->content_crc);
+    coding->has_sum = block->sum && coding->payload_size;
     e->stack.top = top;
 }
 
@@ -14966,20 +13287,19 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
                              const lmc__block *block, const lmc__delta *delta)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block_crcs crcs;
+    uint32_t content_crc;
     size_t payload_size;
     e->worth = lmc__get_effort(block->level)->delta_worth;
-    payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
+    payload_size = lmc__put_delta(e, dst, cap, block, delta, &content_crc);
     e->stack.top = top;
     if (payload_size == 0) return 0;
-    coding->prediction = 1;
-    coding->grouping = ((delta->grouping.n_classes - 1) & 7) | (delta->sparse ? 8u : 0u) |
-                       delta->grouping.n_natural << 4 | (delta->grouping.n_classes - 1) >> 3 << 7;
-    coding->subtract = delta->subtract;
-    coding->joint = 0;
-    coding->crcs = crcs;
+    coding->layout = LMC__LAYOUT_PLANES;
+    coding->order = delta->order;
+    coding->is_predicted = 1;
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u);
+    coding->content_crc = content_crc;
     coding->payload_size = payload_size;
-    coding->has_crc64 = 0;
+    coding->has_sum = 0;
     return 1;
 }
 
@@ -15066,14 +13386,13 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype, int may_group,
-                                         enum lmc_level level, lmc_position position, void *ws,
-                                         size_t ws_size, uint64_t *crc64, int *has_crc64)
+                                         enum lmc_level level, uint32_t number, void *ws,
+                                         size_t ws_size, uint64_t *sum, int *has_sum)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;
     lmc__encoder e;
     lmc__block block;
-    unsigned header;
     size_t cap;
 
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
@@ -15083,26 +13402,23 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.src = src;
     block.base = base;
     block.level = level;
-    block.crc64 = crc64;
+    block.sum = sum;
     block.may_group = may_group;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__rotates(dtype);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
+    block.order = lmc__order_of(dtype, 0);
+    block.own = lmc__order_of(dtype, 1);
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.order, &block.own);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
-    header = lmc__log2_width(block.width);
-    if (has_crc64) *has_crc64 = coding.payload_size && coding.has_crc64;
-    if (coding.payload_size) {
-        header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
-                  coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
-    } else {
+    if (has_sum) *has_sum = coding.payload_size && coding.has_sum;
+    if (!coding.payload_size) {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
+        coding.layout = LMC__LAYOUT_STORED;
+        coding.order = LMC__ORDER_NONE;
         coding.payload_size = size;
-        coding.crcs.content = lmc__store_elements(k, payload, src, size);
+        coding.content_crc = lmc__store_elements(k, payload, src, size);
     }
-    lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
-                          coding.payload_size, coding.crcs, k, position);
+    lmc__put_block_header(out, &coding, block.width, block.n, k, number);
     *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
@@ -15120,12 +13436,12 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     width = lmc_dtype_width(o.dtype);
     if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
-        size % width || size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
+        size % width || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
-    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
     if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
+                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.number, ws,
                              ws_size, NULL, NULL);
 }
 #endif /* LMC_NO_ENCODER */
@@ -15285,10 +13601,26 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
+    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
+     * changed. */
+    uint8_t *kept;
+    lmc__undo undo;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
+
+/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
+ * right. */
+static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
+                                 size_t size)
+{
+    if (dst != base) return LMC_OK;
+    d->kept = lmc__push_list(&d->stack, size);
+    LMC__CHECK(d->kept, LMC_ERR_WORKSPACE);
+    memcpy(d->kept, base, size);
+    return LMC_OK;
+}
 
 /* The next size bytes of the payload, or NULL if there are not so many. */
 LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
@@ -15307,7 +13639,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its
+ * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
  * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
  * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
@@ -15315,7 +13647,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  *
  * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
-static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
     const size_t size = (n + 7) / 8;
@@ -15327,7 +13659,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     if (mode == 0) {
         *mask = lmc__take(d, size);
         LMC__CHECK(*mask, LMC_ERR_CORRUPT);
-    } else if (nesting == 0 && mode >= LMC__MASK_GAPS) {
+    } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
         LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
         list = lmc__push_list(&d->stack, size);
@@ -15365,7 +13697,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     const lmc__tree *const tree = &d->scratch->trees[node.nesting];
     const lmc__children children = lmc__get_children(tree, node);
     size_t n_right;
-    LMC__TRY(lmc__get_mask(d, node.nesting, n, &sides->mask));
+    LMC__TRY(lmc__get_mask(d, node.nesting, 0, n, &sides->mask));
     n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
     sides->left.list = sides->right.list = NULL;
     sides->left.value = sides->right.value = 0;
@@ -15529,7 +13861,7 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
 
 /* == codec/get_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction and without classes (spec 7.2, 7.4): put_planes.h
+/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
  * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
  * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
  *
@@ -15544,19 +13876,6 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  * Every read of the payload is checked before the join; the join itself reads rows that are known
  * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
  * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
- * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
- * gaps that belong to no element must be zero, as all unused bits. */
-static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
-{
-    size_t i;
-    joint->packed = lmc__take(d, joint->packed_size);
-    LMC__CHECK(joint->packed, LMC_ERR_CORRUPT);
-    for (i = n; i < joint->packed_size + joint->row; i++) /* places behind the last element */
-        LMC__CHECK(lmc__unpack(joint->packed, i, joint) == 0, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
 
 /* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
  * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
@@ -15595,52 +13914,29 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and joined_bits: Residual and Joint of the block's header. The whole payload must be used
- * up before the join: what is left over is an error that must not be found after the output is
- * written.
- *
- * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
- * does on the way. With joint coding the plane below the top one stays packed where it lies:
- * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
+/* order: of the block's header. The whole payload must be used up before the join: what is left
+ * over is an error that must not be found after the output is written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
-                                       int rotate, unsigned joined_bits, uint32_t *crc)
+                                       enum lmc__order order, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
-    lmc__joint joint;
     lmc__merged root;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    lmc__set_joint(&joint, joined_bits, 0, n);
-    if (joined_bits) {
-        const uint8_t *const offset = lmc__take(d, 2);
-        LMC__CHECK(offset, LMC_ERR_CORRUPT);
-        joint.offset = lmc__load16(offset);
-        LMC__CHECK(joint.offset < 256u << joined_bits, LMC_ERR_CORRUPT);
-    }
-    for (p = 0; p < width; p++) {
-        if (joined_bits && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
-        else LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
-    }
+    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (joined_bits) {
-        planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
-        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
-    }
-    *crc = d->k->join_root(d->k, dst,
-                           lmc__join_from(&planes, root.mask ? &root : NULL,
-                                          joined_bits ? &joint : NULL, width, rotate),
-                           n, d->streaming);
+    *crc =
+        d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
+                        n, d->streaming);
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
 
 /* == codec/get_sparse.h ======================================================================== */
 
-/* The payload of a sparse block (spec 7.3), where few elements are coded: each class's mask becomes
+/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
  * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
  *
  *     mask of class c, as gaps   -> numbers of its coded elements  \
@@ -15699,7 +13995,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
             return lmc__close_gaps(&gaps, &d->in);
         }
     }
-    LMC__TRY(lmc__get_mask(d, 0, n, &mask));
+    LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
     *fits = lmc__append_ones(s, mask, n);
     d->stack.top = top;
     return LMC_OK;
@@ -15750,7 +14046,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
             planes.row[p] = list;
         }
     }
-    d->k->join(residuals, &planes, n, width, 0);
+    d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
     return LMC_OK;
 }
@@ -15759,7 +14055,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
  * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
  * all of the payload has been read. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                       const lmc_block_info *info, int subtract,
+                                       const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
                                        const uint8_t *tally, uint8_t *spare, uint32_t *crc,
                                        int *fits)
@@ -15768,6 +14064,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
     const uint8_t *const in = d->in;
     uint8_t *const top = d->stack.top;
     lmc__sparse s;
+    size_t n_changed = 0;
     unsigned c;
     LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
     if (!*fits) {
@@ -15781,36 +14078,40 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
         s.changes.residual[c] = residuals;
         if (s.n_changed[c])
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
+        n_changed += s.n_changed[c];
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping, tally,
-                       d->streaming);
+    if (dst == base) {
+        d->undo.place = lmc__push_numbers(&d->stack, n_changed);
+        d->undo.before = lmc__push_list(&d->stack, n_changed * width);
+        LMC__CHECK(d->undo.place && d->undo.before, LMC_ERR_WORKSPACE);
+    }
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, order, grouping, tally,
+                       dst == base ? &d->undo : NULL, d->streaming);
     return LMC_OK;
 }
 
 /* == codec/get_delta.h ========================================================================= */
 
-/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
+/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class, CRC
+ *     prediction -> keys -> elements of each class
  *     payload    -> lists of each class and plane, as long as that
  *     prediction, lists -> residual by residual -> elements, CRC
  *
  * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are, and the CRC says whether it is the right prediction, before anything
- * is written. Then by the kernel ungroup, which takes each element's residual from the list of its
- * class and adds it.
+ * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
+ * the list of its class and adds it.
  *
  * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
- *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
+ *     payload   | thresholds | masks, if sparse | class 0: lists of planes 0 .. w-1 | class 1 | ...
  */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+ * are good until the block is done. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -15820,16 +14121,9 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* The thresholds; counts the classes, and checks the prediction. header: Grouping of the block's.
- *
- * The prediction is compared when the thresholds are known and before any mask is read, for with
- * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
- * be BASE_WRONG, not CORRUPT. This is where a wrong base of a delta is refused. (Quantised blocks:
- * lmc__get_quantized.)
- *
- * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
- * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
- * the block is sparse (block_header.h). */
+/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
+ * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
+ * only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -15837,11 +14131,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     lmc__grouping *const grouping = &g->grouping;
     const size_t n = info->n;
     const uint8_t *thresholds;
-    uint32_t base_crc;
     unsigned c;
-    g->sparse = header >> 3 & 1;
+    g->sparse = (header & LMC__SPARSE) != 0;
     grouping->n_classes = lmc__count_classes_of(header);
-    grouping->n_natural = header >> 4 & 7;
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
@@ -15854,23 +14146,8 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
         g->tally = lmc__push_list(&d->stack, (grouping->n_classes - 1) * lmc__tally_row(n));
         LMC__CHECK(g->tally, LMC_ERR_WORKSPACE);
     }
-    base_crc = grouping->n_classes == 1
-                   ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping, g->tally);
-    LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    return LMC_OK;
-}
-
-/* What follows them: masks and natural planes. */
-static enum lmc_status lmc__get_shared(lmc__decoder *d, lmc__grouped_payload *g, size_t n)
-{
-    unsigned c, p;
-    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
-        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
-    for (p = 0; p < g->grouping.n_natural; p++) {
-        g->sides.side[0][p].list = lmc__take(d, n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
-    }
+    if (grouping->n_classes > 1)
+        d->k->count_classes(g->n_of, base, n, info->width, grouping, g->tally);
     return LMC_OK;
 }
 
@@ -15904,31 +14181,33 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
  * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
  * nobody asks for. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                        const lmc_block_info *info, int subtract,
+                                        const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
 {
     const unsigned width = info->width;
     unsigned c, p;
-    LMC__TRY(lmc__get_shared(d, g, info->n));
+    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
+        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < width; p++)
+        for (p = 0; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, subtract, &g->grouping,
+    LMC__TRY(lmc__keep(d, dst, base, info->size));
+    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
                          d->streaming);
     return LMC_OK;
 }
 
-/* base: as many bytes as dst, which may be the same. subtract and header: Residual and
- * Grouping of the block's header. A sparse block is done element by element, if it is sparse
- * indeed (get_sparse.h). */
+/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
+ * block's header. A sparse block is done element by element, if it is sparse indeed
+ * (get_sparse.h). */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                      const lmc_block_info *info, int subtract, unsigned header,
-                                      uint32_t *crc)
+                                      const lmc_block_info *info, enum lmc__order order,
+                                      unsigned header, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, info->n);
     lmc__grouped_payload g;
@@ -15936,10 +14215,10 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
     if (g.sparse)
-        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, g.tally, spare,
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
                                  crc, &done));
     if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
-    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, subtract, &g, spare, crc));
+    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
@@ -16247,16 +14526,15 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
     return 1;
 }
 
-/* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+/* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
+ * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
  * The CRC is taken strip by strip, while the strip is in the first cache.
  *
- * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
- * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0.
- * Both may change meanwhile (put_block.h): of the prediction a strip is copied first. */
+ * The elements and the prediction may change meanwhile (put_block.h). The prediction is
+ * source->second, restored if it was quantised itself: a strip of it is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
-                                  uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
+                                  uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
 {
     const unsigned width = q->width;
     uint16_t symbols[LMC__QUANTIZED_STRIP];
@@ -16265,7 +14543,7 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     size_t i, n;
     int fits = 1;
     strip.symbols = symbols;
-    crcs->content = crcs->base = 0;
+    *crc = 0;
     for (i = 0; i < source->n; i += n) {
         n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
         strip.source = lmc__part_of(source, width, i, n);
@@ -16275,11 +14553,10 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
         if (q->is_predicted) {
             memcpy(second, strip.source.second, n * width);
             strip.source.second = second;
-            crcs->base = k->crc32c(crcs->base, second, n * width);
         }
         if (lmc__quantize_strip(k, q, &strip) && fits)
             fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
-        crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
+        *crc = k->crc32c(*crc, strip.dst, n * width);
     }
     return fits;
 }
@@ -16344,7 +14621,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * even if there is no room for exceptions, because content needs the whole pass anyway. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
-                                 enum lmc_level level, lmc__block_crcs *crcs)
+                                 enum lmc_level level, uint32_t *crc)
 {
     const unsigned width = q->width, sample = lmc__get_effort(level)->sample;
     const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
@@ -16361,7 +14638,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     exceptions.max = fits ? ((size_t)(e->end - e->out) - fixed) / (4 + width) : 0;
     exceptions.positions = fits ? dst + fixed : dst;
     exceptions.values = exceptions.positions + 4 * exceptions.max;
-    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crcs)) return 0;
+    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crc)) return 0;
     if (!fits) return 0;
     lmc__put_quantized_head(dst, q, source->first, exceptions.n);
     e->out = exceptions.positions + 4 * exceptions.n;
@@ -16390,15 +14667,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
+                                             uint32_t number, void *ws, size_t ws_size,
                                              const uint8_t **content)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     const size_t size = source->n * q->width;
-    unsigned flags = lmc__log2_width(q->width) | LMC__LAYOUT_QUANTIZED << 5, prediction;
-    lmc__block_crcs crcs;
+    lmc__block_coding coding;
     uint8_t *restored;
-    size_t cap, payload_size;
+    size_t cap;
     lmc__encoder e;
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
@@ -16407,24 +14683,27 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    memset(&coding, 0, sizeof coding);
+    coding.payload_size =
+        lmc__put_quantized(&e, q, payload, cap, source, restored, level, &coding.content_crc);
     /* The workspace is given up and used again: source lies elsewhere. */
-    if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
+    if (q->is_recovered &&
+        (coding.payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, position, ws,
-                                 ws_size, NULL, NULL);
-    prediction = q->is_predicted ? 1 : 0;
-    if (payload_size == 0) {
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, number, ws, ws_size,
+                                 NULL, NULL);
+    if (coding.payload_size) {
+        coding.layout = LMC__LAYOUT_QUANTIZED;
+        coding.is_predicted = q->is_predicted;
+    } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        payload_size = size;
+        coding.layout = LMC__LAYOUT_STORED;
+        coding.payload_size = size;
         memcpy(payload, restored, size);
-        flags = lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5;
-        prediction = 0;
-        crcs.base = 0;
     }
-    lmc__put_block_header(out, flags, prediction, 0, source->n, payload_size, crcs, k, position);
+    lmc__put_block_header(out, &coding, q->width, source->n, k, number);
     *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
@@ -16435,11 +14714,11 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
+                                             uint32_t number, void *ws, size_t ws_size,
                                              const uint8_t **content)
 {
     (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
-    (void)position, (void)ws, (void)ws_size, (void)content;
+    (void)number, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
 
@@ -16487,7 +14766,7 @@ typedef struct lmc__quantized_head {
 /* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
-    return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
+    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
 /* The scale of the block's group number i, as the bits of an F32. */
@@ -16717,9 +14996,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
- * The prediction's CRC is compared first (spec 7): with a wrong second moment, all would decode,
- * and be wrong; and a wrong one is told from damage even where the payload is damaged, too. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -16728,7 +15005,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     lmc__quantized_head head;
     lmc__side high, low;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
     low.list = NULL;
     low.value = 0;
@@ -16741,6 +15017,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
                    LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
@@ -16761,14 +15038,16 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload -> content
- *     CRC       size, CRC     each rule  CRC
+ *     header -> prediction -> payload            -> content
+ *     CRC       size          CRC, if predicted;    CRC
+ *                             each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The prediction, before an element is decoded: so a wrong base is told from damage, and who
- * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
- * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
- * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
+ * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
+ * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
+ * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
+ * the base itself loses nothing by a wrong base: what was overwritten is put back.
  *
  * In order, with where it is done and what it is called when it fails:
  *
@@ -16777,19 +15056,19 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
  *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
  *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
- *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
- *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
+ *   Payload_CRC                   lmc__decode_block                             CHECKSUM
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
+ *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
  * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
- * Memory: a workspace of lmc_block_workspace_size(n) is enough for any payload, also for one that
- * no encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -16797,49 +15076,65 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
 {
-    const unsigned coding = src[1], grouping = src[3];
-    const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
+    const unsigned coding = src[2], grouping = src[3];
+    const enum lmc__order order = (enum lmc__order)(coding & 3);
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
-    if (base) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
-    return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
-                           crc);
+    if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
+    return lmc__get_planes(d, dst, info->n, info->width, order, crc);
+}
+
+/* The payload of a block that has a prediction; its CRC is right. */
+static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
+                                          const lmc_block_info *info, const uint8_t *base)
+{
+    uint32_t crc;
+    enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
+    if (status == LMC_OK && crc != info->crc) {
+        if (d->kept) memcpy(dst, d->kept, info->size);
+        lmc__put_back(dst, &d->undo, info->width);
+        status = LMC_ERR_BASE_WRONG;
+    }
+    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.crc64: where the CRC-64 of dst goes, which the caller compares: blocks
- * that can do so leave Content_CRC out then (spec R7-17). base: as many bytes; NULL where there is
- * none, and not used where the block has no prediction. */
+ * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
+ * where there is none, and not used where the block has no prediction. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base, void *ws,
                                          size_t ws_size)
 {
-    uint32_t crc;
+    uint32_t crc = info->crc;
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
-                          src[1] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const crc64 = is_joined ? NULL : streaming.crc64; /* else join_root takes it */
-    if (crc64) streaming.is_on = 0;                             /* for it is taken in the end */
+                          src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
+    if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
         lmc__decoder d;
+        memset(&d, 0, sizeof d);
         d.k = k;
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
         d.streaming = streaming;
-        if (!info->has_prediction) base = NULL;
-        else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-        LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
+        if (info->has_prediction) {
+            LMC__CHECK(k->crc32c(0, d.in, (size_t)(d.end - d.in)) == info->payload_crc,
+                       LMC_ERR_CHECKSUM);
+            LMC__CHECK(base, LMC_ERR_BASE_MISSING);
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+        } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
-    LMC__CHECK(crc == info->crc || (is_joined && streaming.crc64), LMC_ERR_CHECKSUM);
+    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
 #ifndef LMC_NO_SNAPSHOT
-    if (crc64) *crc64 = k->crc64(0, dst, info->size);
+    if (sum) *sum = k->sum64(dst, info->size);
 #endif
     return LMC_OK;
 }
@@ -16856,11 +15151,11 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.position, &info));
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
-    if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
+    if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction) {
         LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
@@ -18149,10 +16444,9 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK),
+    const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
                  cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
-    const lmc_position position = {0, 0};
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
@@ -18160,9 +16454,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status =
-        lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL, f->options->dtype,
-                          0, LMC_LEVEL_DEFAULT, position, ws, ws_size, NULL, NULL);
+    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
+                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, 0, ws, ws_size, NULL, NULL);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -18401,10 +16694,10 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant;
     uint64_t first_element;
-    /* Encoding: where the CRC-64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_crc64: it was. */
-    uint64_t *crc64;
-    int has_crc64;
+    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
+     * has_sum: it was. */
+    uint64_t *sum;
+    int has_sum;
     /* Encoding: its header says Grouping 0, for the file may have no other. */
     int is_ungrouped;
 
@@ -18414,7 +16707,7 @@ typedef struct lmc__job {
     lmc__streaming streaming;
     size_t skip, keep;
 
-    lmc_position position;
+    uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
     enum lmc_status status;
 } lmc__job;
@@ -18429,7 +16722,7 @@ typedef struct lmc__wave {
 } lmc__wave;
 
 /* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 8 MiB do not come in fours. */
+ * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -18476,13 +16769,13 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
         source.first = job->first_element;
         source.n = job->src_size / job->quant->width;
         job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->position, ws,
+                                            job->quant, &source, job->level, job->number, ws,
                                             wave->workspace_size, &content);
     } else
         job->status =
             lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                               job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
-                              job->position, ws, wave->workspace_size, job->crc64, &job->has_crc64);
+                              job->number, ws, wave->workspace_size, job->sum, &job->has_sum);
     return content;
 }
 #endif
@@ -18677,8 +16970,13 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
+static unsigned lmc__log2_width(unsigned width)
+{
+    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
+
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22 (spec 7), and at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -18750,8 +17048,9 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     memset(wave, 0, sizeof *wave);
     wave->k = lmc__get_kernels();
     wave->temp_size = block_size;
-    wave->workspace_size =
-        lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+    wave->workspace_size = lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype),
+                                                    lmc_dtype_width(options->dtype)) +
+                           block_size;
     if (ws) {
         wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
         wave->workspaces = (uint8_t *)ws + skip + jobs_size;
@@ -18869,11 +17168,10 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dtype = options->dtype;
         job->level = options->level;
         job->is_ungrouped = 0;
-        job->crc64 = NULL;
+        job->sum = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
-        job->position.run = options->run;
-        job->position.block = (uint32_t)(first + n);
+        job->number = (uint32_t)(first + n);
         place += job->dst_size;
     }
     return n;
@@ -18946,10 +17244,11 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__rotates(options->dtype);
+    block.order = lmc__order_of(options->dtype, 0);
+    block.own = lmc__order_of(options->dtype, 1);
     block.level = LMC_LEVEL_DEFAULT;
     block.may_group = 1;
-    block.crc64 = NULL;
+    block.sum = NULL;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
@@ -19050,9 +17349,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
     LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
-    job->position.run = t->options->run;
-    job->position.block = (uint32_t)t->block++;
-    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->position, &job->info));
+    job->number = (uint32_t)t->block++;
+    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
     LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
@@ -19087,7 +17385,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     }
     /* the prediction before the workspace, for with one that is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
-    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n) ||
+    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
         return LMC_ERR_WORKSPACE;
     return LMC_OK;
@@ -19341,6 +17639,14 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
+/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_IDENTITY_SIZE])
+{
+    uint8_t digest[32];
+    lmc__sha256_finish(sha, digest);
+    memcpy(fingerprint, digest, LMC_IDENTITY_SIZE);
+}
+
 /* == snapshot/order.h ========================================================================== */
 
 /* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
@@ -19395,29 +17701,31 @@ LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_be
 
 /* == snapshot/identity.h ======================================================================= */
 
-/* Identities of a file's tensors and the CRC of the file (spec 9.2).
+/* Identities of a file's tensors and the CRC of the file (spec 7.1).
  *
- * A tensor's identity is a SHA-256 over the CRC-64s of its leaves of 256 KiB, its dtype and its
- * shape. The CRCs are what costs; so a file is cut into *pieces*, each within one block, and within
- * one leaf of one tensor or in none:
+ * A tensor's identity is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype and
+ * its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is cut
+ * into *pieces*, each within one block, and within one leaf of one tensor or in none:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), their CRC-64s taken by the workers in any order
- * while a block is in their caches, and joined in order (lmc__absorb): lmc__crc64_combine makes the
- * CRC of a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
+ * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
+ * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
+ * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
  *
  * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
  * known anyhow. The first piece of a block has that.
  *
  * A file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
-    uint64_t crc64; /* if in_tensor */
+    uint64_t sum; /* this and crc if in_tensor */
+    uint32_t crc;
     uint32_t size;
     int in_tensor;
+    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
     /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
      * piece they are */
     uint32_t part_size, part_crc;
@@ -19434,23 +17742,23 @@ typedef struct lmc__digester {
     size_t tensor;
     /* bytes of it */
     uint64_t tensor_done;
-    uint64_t leaf_crc;
-    uint32_t leaf_size, file_crc;
+    uint64_t leaf_sum;
+    uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 16 bytes for each tensor, or for the file */
     uint8_t *identities;
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 2" keeps its digest apart from any other use of SHA-256, and
+/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
  * the type that of a tensor from that of a file or a directory. */
 static void lmc__begin_identity(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
     lmc__sha256_init(&d->sha);
-    lmc__sha256_update(&d->sha, "LMC tensor 2", 13);
+    lmc__sha256_update(&d->sha, "LMC tensor 3", 13);
     lmc__sha256_update(&d->sha, &type, 1);
-    d->tensor_done = d->leaf_crc = 0;
-    d->leaf_size = 0;
+    d->tensor_done = d->leaf_sum = 0;
+    d->leaf_crc = d->leaf_size = 0;
 }
 
 /* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
@@ -19459,6 +17767,15 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_identity(d);
+}
+
+/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
+{
+    const size_t n = phase ? lmc__min(8 - phase, size) : 0;
+    uint8_t head[8] = {0};
+    if (n) memcpy(head + phase, p, n);
+    return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
 /* A file has an identity for each tensor, or one for itself if it has none. */
@@ -19475,7 +17792,9 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
     piece.in_tensor = 1;
-    piece.crc64 = 0;
+    piece.sum = 0;
+    piece.crc = 0;
+    piece.phase = 0;
     piece.part_size = piece.part_crc = 0;
     if (d->file->n_tensors) {
         while (d->planned_tensor < d->file->n_tensors &&
@@ -19489,21 +17808,24 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
         if (!piece.in_tensor)
             end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
     }
-    if (piece.in_tensor)
+    if (piece.in_tensor) {
+        piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
+    }
     piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
     d->planned += piece.size;
     return piece;
 }
 
-/* The CRC of a leaf goes to the digest; the last may be short. */
+/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[8];
-    lmc__store64(field, d->leaf_crc);
-    lmc__sha256_update(&d->sha, field, 8);
-    d->leaf_crc = 0;
-    d->leaf_size = 0;
+    uint8_t field[12];
+    lmc__store32(field, d->leaf_crc);
+    lmc__store64(field + 4, d->leaf_sum);
+    lmc__sha256_update(&d->sha, field, 12);
+    d->leaf_sum = 0;
+    d->leaf_crc = d->leaf_size = 0;
 }
 
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
@@ -19528,7 +17850,7 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__sha256_finish(&d->sha, identity);
+    lmc__finish_fingerprint(&d->sha, identity);
     d->tensor++;
     lmc__begin_identity(d);
 }
@@ -19546,11 +17868,12 @@ static void lmc__finish_identities(lmc__digester *d)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC-64 is crc: size is not 0, and
- * leaf_size + size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint64_t crc, uint32_t size)
+/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
+ * size at most LMC__LEAF_SIZE. */
+static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
 {
-    d->leaf_crc = lmc__crc64_combine(d->leaf_crc, crc, size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
+    d->leaf_sum += sum;
     d->leaf_size += size;
     d->tensor_done += size;
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
@@ -19564,7 +17887,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
     lmc__finish_identities(d);
-    lmc__absorb(d, piece->crc64, piece->size);
+    lmc__absorb(d, piece->crc, piece->sum, piece->size);
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
@@ -19576,25 +17899,24 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
- * and its trailer (spec 10), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
+ * need, and its trailer (spec 3.2), by which a reader finds the index. */
 
 #ifndef LMC_NO_ENCODER
 /* features: but that of a base. base_identity: NULL if there is none. */
 static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_identity,
-                            uint32_t chain_depth, const lmc__kernels *k)
+                            const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
     memcpy(dst, lmc__magic, 8);
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
-    lmc__store16(dst + 10, LMC__HEADER_SIZE);
+    dst[LMC__ALGORITHM_AT] = 1;
     lmc__store32(dst + LMC__FEATURES_AT, features);
     if (base_identity) {
         lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
         memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
     }
-    lmc__store32(dst + LMC__CHAIN_DEPTH_AT, chain_depth);
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
 
@@ -19628,12 +17950,19 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
+/* 8 bytes at `magic` begin a file of a draft. */
+static int lmc__is_draft(const uint8_t *magic)
+{
+    return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
+}
+
 /* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
  * is called one, and not damaged, whatever else its header has become:
  *
- *     0  magic            12  flags: none yet  32  identity of the base, or 0
- *     8  version         16  features         64  depth of the chain, 0 without a base
- *    10  header's size    24  of no matter    76  Header_CRC of the bytes before
+ *     0  magic                       16  features        48  reserved
+ *     8  version                     24  of no matter    60  Header_CRC of the bytes before
+ *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
+ *    11  reserved
  *
  * Any feature that is not known could change what the file means, so all are refused. The minor
  * version says nothing that a decoder may go by. */
@@ -19641,22 +17970,19 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
 {
     uint64_t features;
     size_t i;
-    LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R4.1-1 */
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R4.1-2 */
-    /* R4.1-4 */
+    LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
+    /* R3-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT); /* R4.1-5 */
+    LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
+    for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R4.1-6 */
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);         /* R4.1-7 */
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    /* R4.1-8 */
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
+    /* R3-10 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    /* R4.1-9 */
-    LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
-               LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -19672,18 +17998,9 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
 /* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
-    if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
+    if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
     if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
-}
-
-/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i.
- */
-static unsigned lmc__level_of(unsigned features)
-{
-    unsigned level = 0;
-    for (; features; features >>= 1) level++;
-    return level;
 }
 
 LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
@@ -19694,9 +18011,8 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
     memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
     info->has_base = lmc__has_base(header);
-    info->conformance_level = lmc__level_of(lmc__get_features(header));
+    info->features = lmc__get_features(header);
     info->format_minor = header[9];
     return LMC_OK;
 }
@@ -19712,12 +18028,12 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R10.3-1 */
-    /* R10.3-2 */
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
+    /* R3-16 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R10.3-3 */
-    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R10.3-4 */
-    /* R10.3-5, R10.3-6 */
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
+    /* R3-20 to R3-22 */
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);
@@ -19758,6 +18074,8 @@ typedef struct lmc__snapshot_job {
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
+    /* a reader's: number of its run */
+    size_t run;
     /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
      */
     int is_identified;
@@ -19838,14 +18156,15 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
- * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
+/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
+ * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
  * shrink, so jobs that are planned keep theirs. */
-static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
-    const size_t size = ((lmc_block_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    const size_t size =
+        ((lmc_block_workspace_size(block_size / width, width) + 15) & ~(size_t)15) + temp_size;
     LMC__TRY(lmc__reserve(&c->jobs,
                           lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
@@ -19889,35 +18208,42 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the CRC-64 of all that a job decodes goes, if that is one piece: then it is taken on the
- * way. NULL: pieces are summed up one by one, when they are decoded. */
-static uint64_t *lmc__whole_crc64(const lmc__coder *c, const lmc__snapshot_job *job)
+/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
+ * NULL: pieces are summed up one by one, when they are decoded. */
+static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
-    return piece && piece->in_tensor && piece->size == job->job.info.size ? &piece->crc64 : NULL;
+    return piece && piece->in_tensor && piece->phase == 0 && piece->size == job->job.info.size
+               ? &piece->sum
+               : NULL;
 }
 
-/* The CRCs of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own. Pieces of different jobs are
+/* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
+ * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
  * different ones, so tasks do not disturb each other. */
-static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
+static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
     for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
-        if (piece->in_tensor && job->job.streaming.crc64 != &piece->crc64)
-            piece->crc64 = k->crc64(0, content, piece->size);
+        if (piece->in_tensor) {
+            piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
+            if (job->job.streaming.sum != &piece->sum)
+                piece->sum = lmc__sum_words(k, content, piece->size, piece->phase);
+        }
         if (piece->part_size)
-            piece->part_crc =
-                piece->part_size == size ? crc : k->crc32c(0, content, piece->part_size);
+            piece->part_crc = piece->part_size == size ? crc
+                              : piece->in_tensor && piece->part_size == piece->size
+                                  ? piece->crc
+                                  : k->crc32c(0, content, piece->part_size);
         content += piece->size;
     }
 }
 
 #ifndef LMC_NO_ENCODER
-/* The CRCs of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
+/* The sums of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
  * Returns the CRC-32C of all that. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
@@ -19926,7 +18252,9 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
     size_t at, end, from, n, i = 0, left = 0; /* of piece i */
-    if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
+    for (; i < job->n_pieces; i++)
+        lmc__piece_at(c, job, i)->crc = 0, lmc__piece_at(c, job, i)->sum = 0;
+    if (i) left = lmc__piece_at(c, job, i = 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
         memcpy(copy, job->job.src + at, end - at);
@@ -19934,7 +18262,11 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
         for (from = at; from < end && i < job->n_pieces; from += n) {
             lmc__piece *const piece = lmc__piece_at(c, job, i);
             n = lmc__min(end - from, left);
-            if (piece->in_tensor) piece->crc64 = k->crc64(piece->crc64, copy + (from - at), n);
+            if (piece->in_tensor) {
+                const unsigned phase = (unsigned)(piece->phase + piece->size - left) % 8;
+                piece->crc = k->crc32c(piece->crc, copy + (from - at), n);
+                piece->sum += lmc__sum_words(k, copy + (from - at), n, phase);
+            }
             left -= n;
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
@@ -19948,46 +18280,48 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
 {
     const unsigned width = lmc_dtype_width(job->dtype);
     const size_t size = job->src_size;
-    const lmc__block_crcs crcs = {
-        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size), 0};
-    lmc__put_block_header(job->dst,
-                          lmc__log2_width(width) | LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT, 0, 0,
-                          size / width, size, crcs, k, job->position);
+    lmc__block_coding coding;
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_STORED;
+    coding.payload_size = size;
+    coding.content_crc = lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size);
+    lmc__put_block_header(job->dst, &coding, width, size / width, k, job->number);
     job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
 }
 
-/* Identities and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; the CRC-64 of a block of planes is taken on the way. Else with that
- * goes the CRC-32C of what it is of, and if that is not the block's, the block is stored and both
- * are of that. */
+/* Fingerprints and hashes are of what was encoded, though that may have changed since: a hash is of
+ * a copy, which is encoded; the sum of a block of planes is taken on the way. Else it is taken
+ * later, and with it the CRC of what it is of. If that is not the block's, the block is stored, and
+ * both are of that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     lmc__job *const block = &job->job;
+    lmc__piece *const whole = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
     const uint8_t *content;
+    uint32_t crc;
     if (job->content && job->may_change) {
         memcpy(job->content, block->src, block->src_size);
         block->src = job->content;
         job->may_change = 0;
     }
-    if (job->n_pieces == 1 && lmc__piece_at(c, job, 0)->in_tensor)
-        block->crc64 = &lmc__piece_at(c, job, 0)->crc64;
+    if (whole && whole->in_tensor && whole->phase == 0) block->sum = &whole->sum;
     content = lmc__encode_job(&c->wave, block, worker);
     if (block->status != LMC_OK) return;
-    if (block->has_crc64) {
-        lmc__piece_at(c, job, 0)->part_crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
+    crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
+    if (block->has_sum) {
+        whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->crc64) *block->crc64 = 0;
     if (job->may_change && content == block->src) {
-        if (lmc__sum_pieces(c, job) == lmc__load32(block->dst + LMC__CONTENT_CRC_AT)) return;
+        if (lmc__sum_pieces(c, job) == crc) return;
         lmc__store_job(c->wave.k, block); /* its slot has room */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
+        crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
     if (job->content && job->content != content) memcpy(job->content, content, block->src_size);
-    lmc__set_piece_crcs(c, job, content, block->src_size,
-                        lmc__load32(block->dst + LMC__CONTENT_CRC_AT));
+    lmc__set_piece_sums(c, job, content, block->src_size, crc);
 }
 #endif
 
@@ -20003,13 +18337,13 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.crc64 = job->is_identified ? lmc__whole_crc64(c, job) : NULL;
+        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
-    lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
@@ -20112,13 +18446,11 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
  * says. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
 {
-    const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
-                   layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
-    /* R7-11 */
+    const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
+    /* R3-12 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
-    /* R4.2-2 */
+    /* R3-13 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }
@@ -20167,7 +18499,7 @@ typedef struct lmc__item {
     const lmc_tensor *tensor; /* of the base's items; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 9.3 and 10. */
+/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
@@ -20198,7 +18530,7 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+/* Identity of the snapshot (spec 7.2), of items in any order: sorts them. Names and identities of
  * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
  * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
@@ -20209,7 +18541,7 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     size_t i;
     lmc__sort_items(item, n);
     lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, "LMC snapshot 2", 15);
+    lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
         uint8_t field[4];
         lmc__store32(field, (uint32_t)item[i].size);
@@ -20217,7 +18549,7 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
     }
-    lmc__sha256_finish(&sha, identity);
+    lmc__finish_fingerprint(&sha, identity);
 }
 
 typedef struct lmc__name_search {
@@ -20255,60 +18587,93 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Where key stands in a table of `size` keys, a power of two, or the free place where it should.
- * One is free, for the table is at most half full. */
-static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
+/* -- the paths of a snapshot -- */
+
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
+ * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
+ * that fill one place of the table; two different ones are taken for the same with a chance of n in
+ * 2^61. The two lowest bits of a place say what is known of the path: */
+enum {
+    LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+};
+
+typedef struct lmc__path_set {
+    lmc__buffer table; /* uint64_t; 0: free */
+    size_t n;
+} lmc__path_set;
+
+/* The place of the path with these bits, or the free one where it should be. */
+static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
-    size_t i = (size_t)key & (size - 1);
-    while (table[i] && table[i] != key) i = (i + 1) & (size - 1);
-    return i;
+    uint64_t *const place = (uint64_t *)(void *)table->data;
+    const size_t mask = table->size / 8 - 1;
+    size_t i = (size_t)(key >> 2) & mask;
+    while (place[i] && (place[i] ^ key) >> 2) i = (i + 1) & mask;
+    return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same keys. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__buffer *set)
+/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
+    const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
+    const size_t old_size = set->table.size / 8;
     lmc__buffer grown;
-    const uint64_t *const old = (const uint64_t *)(const void *)set->data;
-    const size_t old_size = set->size / 8, size = old_size ? 2 * old_size : 64;
     size_t i;
-    lmc__init_buffer(&grown, set->alloc_user);
-    LMC__TRY(lmc__append(&grown, NULL, 8 * size));
-    for (i = 0; i < old_size; i++) {
-        uint64_t *const table = (uint64_t *)(void *)grown.data;
-        if (old[i]) table[lmc__place_key(table, size, old[i])] = old[i];
-    }
-    lmc__free_buffer(set);
-    *set = grown;
+    lmc__init_buffer(&grown, set->table.alloc_user);
+    LMC__TRY(lmc__append(&grown, NULL, 8 * (old_size ? 2 * old_size : 64)));
+    for (i = 0; i < old_size; i++)
+        if (old[i]) *lmc__place_path(&grown, old[i]) = old[i];
+    lmc__free_buffer(&set->table);
+    set->table = grown;
     return LMC_OK;
 }
 
-/* Adds the path of file number n to the set, which has at most n, or refuses it (CORRUPT) if it is
- * there already. The set holds 64 bits of each path's SHA-256, in a table of open addressing, at
- * most half full, 0 for free: 16 to 32 bytes for each file, however long its path. Nobody can
- * choose paths that fill one place of the table; two different ones are taken for the same with a
- * chance of n in 2^63. */
-static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
+/* A path whose digest that is, so far as it has gone, is of that sort. */
+static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
-    lmc__sha256 sha;
-    uint64_t key, *table;
-    size_t place;
-    if (n >= set->size / 8 / 2) LMC__TRY(lmc__grow_paths(set));
-    table = (uint64_t *)(void *)set->data;
-    lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, path, strlen(path));
+    uint64_t key, *place;
+    if (set->n >= set->table.size / 16) LMC__TRY(lmc__grow_paths(set));
     lmc__sha256_finish(&sha, digest);
-    key = lmc__load64(digest) | 1; /* not 0 */
-    place = lmc__place_key(table, set->size / 8, key);
-    LMC__CHECK(table[place] == 0, LMC_ERR_CORRUPT);
-    table[place] = key;
+    key = lmc__load64(digest) & ~(uint64_t)3;
+    if (key == 0) key = 4;
+    place = lmc__place_path(&set->table, key);
+    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    LMC__CHECK(!(*place & flags & LMC__PATH_IS_ENTRY), LMC_ERR_CORRUPT);
+    LMC__CHECK(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY,
+               LMC_ERR_CORRUPT);
+    set->n += *place == 0;
+    *place |= key | flags;
     return LMC_OK;
+}
+
+/* The path of one more file, or refuses it (CORRUPT). Of the directories above it those are noted
+ * whose name ends behind the first `shared` bytes, which the path noted before has, too. */
+static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
+                                     int is_directory)
+{
+    const size_t size = strlen(path);
+    size_t i, done = 0;
+    lmc__sha256 sha;
+    lmc__sha256_init(&sha);
+    for (i = shared; i < size; i++) {
+        if (path[i] != '/') continue;
+        lmc__sha256_update(&sha, path + done, i - done);
+        done = i;
+        LMC__TRY(lmc__note_path(set, sha, LMC__PATH_IS_DIRECTORY));
+    }
+    lmc__sha256_update(&sha, path + done, size - done);
+    return lmc__note_path(
+        set, sha, is_directory ? LMC__PATH_IS_ENTRY | LMC__PATH_IS_DIRECTORY : LMC__PATH_IS_ENTRY);
 }
 
 /* == snapshot/sections.h ======================================================================= */
 
-/* Sections (spec 5): a header of 24 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * the INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
+/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
+ * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
  * made of.
  *
  * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
@@ -20317,28 +18682,30 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
  *
- *     0  kind        "FILE", "RUN ", "INDX"; ancillary ones begin with a lower-case letter
- *     4  number      each kind is counted apart, all ancillary ones together; 0 for the index
- *     8  size        of the body
- *    16  Head_CRC    of the bytes before
- *    20  Body_CRC    of the body
+ *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
+ *     4  size        of the body
+ *    12  Head_CRC    of the bytes before
+ *    16  Body_CRC    of the body
  *
  * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
-static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
-                                    const uint8_t *body, uint64_t size, const lmc__kernels *k)
+static void lmc__put_section_head(uint8_t *dst, const char *kind, uint64_t size, uint32_t body_crc,
+                                  const lmc__kernels *k)
 {
     memcpy(dst, kind, 4);
-    lmc__store32(dst + 4, number);
-    lmc__store64(dst + 8, size);
-    lmc__store32(dst + 16, k->crc32c(0, dst, 16));
-    lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
+    lmc__store64(dst + 4, size);
+    lmc__store32(dst + 12, k->crc32c(0, dst, 12));
+    lmc__store32(dst + 16, body_crc);
+}
+static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
+                                    uint64_t size, const lmc__kernels *k)
+{
+    lmc__put_section_head(dst, kind, size, k->crc32c(0, body, (size_t)size), k);
 }
 #endif
 
 /* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
-    uint32_t number;
     uint64_t size;
     uint32_t body_crc;
 } lmc__section;
@@ -20374,17 +18741,17 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
-    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM); /* R5-1 */
+    LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
-    section->number = lmc__load32(p + 4);
-    section->size = lmc__load64(p + 8);
-    section->body_crc = lmc__load32(p + 20);
+    section->size = lmc__load64(p + 4);
+    section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R5-3 */
+    /* R4-3 */
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
+                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
+                   lmc__is_kind(section, "INDX"),
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
 
@@ -20426,11 +18793,11 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     do {
         LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2.1-1 */
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2.1-1 */
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2-1 */
     return LMC_OK;
 }
 
@@ -20463,9 +18830,9 @@ static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
-        /* R5.4-1, R5.4-2 */
+        /* R4-54 */
         LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R5.4-3 */
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R4-55 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -20550,7 +18917,7 @@ typedef struct lmc__stream {
 /* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
-    lmc__buffer paths;          /* see lmc__add_path */
+    lmc__path_set paths;
     size_t n_files, n_streams;
 } lmc__listing;
 
@@ -20569,7 +18936,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     memset(l, 0, sizeof *l);
     lmc__init_buffer(&l->files, alloc_user);
     lmc__init_buffer(&l->streams, alloc_user);
-    lmc__init_buffer(&l->paths, alloc_user);
+    lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
 LMC__COLD static void lmc__free_listing(lmc__listing *l)
@@ -20580,7 +18947,7 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
     l->n_files = l->n_streams = 0;
     lmc__free_buffer(&l->files);
     lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths);
+    lmc__free_buffer(&l->paths.table);
 }
 
 /* One more stream, without files. */
@@ -20655,29 +19022,9 @@ static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset
     return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
 }
 
-/* Where the *piece* of a stream that has byte `position` ends: a tensor, or the largest range
- * before, between or behind tensors, or a file without tensors. 0: there is none, or nobody knows.
- */
-static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *stream,
-                                    uint64_t position)
-{
-    const size_t i = lmc__find_file(l, stream, position);
-    const lmc__listed_file *f;
-    const lmc_tensor *t;
-    size_t tensor;
-    if (i == stream->first_file + stream->n_files || stream->is_unknown) return 0;
-    f = lmc__listed_at(l, i);
-    tensor = lmc__find_listed_tensor(f, position - f->start);
-    t = tensor < f->file.n_tensors ? &f->file.tensors[tensor] : NULL;
-    /* one without bytes ends the piece before it, and is none itself: behind position it begins, at
-     * position it is not the one that was found */
-    if (!t) return f->start + f->file.size;
-    return f->start + (t->offset > position - f->start ? t->offset : t->offset + t->size);
-}
-
 /* -- rules -- */
 
-/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
  * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -20691,7 +19038,7 @@ static int lmc__is_path(const uint8_t *p, size_t size)
                 (n == 2 && p[start] == '.' && p[start + 1] == '.'))
                 return 0;
             start = i + 1;
-        } else if (p[i] == 0 || p[i] == '\\') {
+        } else if (p[i] == 0) {
             return 0;
         }
     }
@@ -20721,7 +19068,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 /* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
  * number are strings. What is added to the enum later has none: w->dtype of writing must be
  * LMC_AUTO for it. */
-#define LMC__LAST_DTYPE_CODE 22u
+#define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
@@ -21062,17 +19409,22 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     return lmc__check_names(l, stream, x.items);
 }
 
-/* The rules for all files together: no path twice, and a nameless file is alone. */
+/* The rules for all files together: no path twice, none below a file, and a nameless file is
+ * alone. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
+    const char *before = "";
     size_t i;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
-        const char *const path = lmc__listed_at(l, i)->file.path;
+        const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
-        /* R5.1-13 */
-        LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
+        size_t shared = 0;
+        /* R4-24 */
+        LMC__CHECK(i == 0 || (*file->path && (!first->is_described || *first->file.path)),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__add_path(&l->paths, i, path));
+        while (file->path[shared] && file->path[shared] == before[shared]) shared++;
+        LMC__TRY(lmc__add_path(&l->paths, file->path, shared, file->kind == LMC_FILE_DIRECTORY));
+        before = file->path;
     }
     return LMC_OK;
 }
@@ -21430,7 +19782,7 @@ static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *
 
 /* == snapshot/runs.h =========================================================================== */
 
-/* RUN bodies (spec 5.2), both ways. */
+/* RUN bodies (spec 4.2), both ways. */
 
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
@@ -21477,10 +19829,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    /* R5.2-5 */
+    /* R3-12 */
     LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
-    /* R5.2-6 */
+    /* R3-12 */
     LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -21496,34 +19848,34 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 
 /* The fields of a RUN body that do not depend on the files:
  *
- *     varint Run_Size | u8 Log2_Block_Size | u8 Prediction | u8 Conversion
+ *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction and conversion, a conversion only of the snapshot's own bytes, sizes
- * within the format's limits. */
+ * Known kinds of prediction, sizes within the format's limits. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
-    unsigned log2_block;
+    uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
-    LMC__TRY(lmc__get8(c, &log2_block));
+    LMC__TRY(lmc__get_varint(c, &block_size));
     LMC__TRY(lmc__get8(c, &run->prediction));
-    LMC__TRY(lmc__get8(c, &run->conversion));
-    /* R5.2-3, R5.2-4 */
-    LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
+    LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
+    /* R4-43 */
+    LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
+                   block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
+                   (block_size & (block_size - 1)) == 0,
                LMC_ERR_UNSUPPORTED);
-    /* R5.2-4 */
-    LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R5.2-1 */
-    /* R5.2-2 */
-    LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
-               LMC_ERR_CORRUPT);
-    run->block_size = (size_t)1 << log2_block;
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    if (run->prediction > LMC__PREDICT_OWN) {
+        run->conversion = run->prediction - LMC__PREDICT_OWN;
+        run->prediction = LMC__PREDICT_OWN;
+    }
+    run->block_size = (size_t)block_size;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R5.2-7 */
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R4-46 */
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start; size 0: the rest of the piece. last: number of the
+/* The next segment, which begins at s->start. last: number of the
  * item or file of the last segment that has one, -1 at first. Items and files are numbered below
  * 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
@@ -21532,6 +19884,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = 0;
     s->base_offset = 0;
     LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
+    LMC__CHECK(s->size != 0, LMC_ERR_CORRUPT); /* R4-47 */
     LMC__TRY(lmc__get_varint(c, &reference));
     if (reference-- == 0) return LMC_OK;
     *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
@@ -21539,7 +19892,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R5.2-11 */
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R4-48 */
     }
     return LMC_OK;
 }
@@ -21566,30 +19919,25 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     c.p = body;
     c.end = body + size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R6.2-1 */
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R5.2-8 */
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R4-45 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
         for (i = 0; i < n_segments; i++) {
             const uint64_t left = run->start + run->size - s.start;
             LMC__TRY(lmc__get_segment(&c, &s, &last));
-            if (s.size == 0) {
-                const uint64_t end = lmc__find_piece_end(l, stream, s.start);
-                LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
-                s.size = end - s.start;
-            }
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R5.2-10 */
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R5.2-18 */
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R4-47 */
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R4-47 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R5.2-10 */
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
     }
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
@@ -21608,23 +19956,19 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     LMC__TRY(lmc__append_varint(out, run->size));
-    LMC__TRY(lmc__append8(out, lmc__log2_floor(run->block_size)));
-    LMC__TRY(lmc__append8(out, run->prediction));
-    LMC__TRY(lmc__append8(out, run->conversion));
+    LMC__TRY(lmc__append_varint(out, run->block_size));
+    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
     return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
 }
 
-/* Their segments: of all but the last of a piece the size is written. */
 static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
-                                            uint32_t n, const lmc__listing *l,
-                                            const lmc__stream *stream)
+                                            uint32_t n)
 {
     int64_t last = -1;
     uint32_t i;
     for (i = 0; i < n; i++) {
         const lmc__segment *const s = &segments[i];
-        const int is_rest = lmc__find_piece_end(l, stream, s->start) == s->start + s->size;
-        LMC__TRY(lmc__append_varint(out, is_rest ? 0 : s->size));
+        LMC__TRY(lmc__append_varint(out, s->size));
         if (s->base == 0) {
             LMC__TRY(lmc__append_varint(out, 0));
             continue;
@@ -21640,53 +19984,79 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
 
 /* == snapshot/index_entries.h ================================================================== */
 
-/* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
+/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
+ * grow.
  *
- *     head            copy of the file's header, counts, identity     LMC__INDEX_BODY_SIZE
- *     entry of FILE 0: offset | header and body of the section | facts of its files
- *     entry of RUN 0:  offset | header and body of the section | {size, Header_CRC} per block
- *     ...             one entry for each section before, in their order; of ancillary ones
- *                     offset | header
- *     metadata        sorted by key
- *     extension records
+ *     INDX  head               copy of the file's header, identity, counts    LMC__INDEX_BODY_SIZE
+ *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
+ *           entry of a RUN:    kind | stored size | size | body of the section
+ *           an ancillary one:  kind | stored size
+ *           ...                one entry for each section before, in their order
+ *           metadata           sorted by key
+ *           extension records
+ *     BLKS  a row for each block of all runs: size, Header_CRC
  *
  * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
  * its CRC, identities.
  *
- * Writer and restorer build the entries while blocks go by; the restorer then compares them with
- * those of the file byte for byte, so nothing else of an index that a pipe brings is to be checked.
- * A reader, which begins with the index, must parse it (index.h). */
+ * Writer and restorer build both while blocks go by; the restorer then compares them with those of
+ * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
+ * reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs and blocks stand behind them meanwhile. */
+ * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
+ * there: only then is it known how large they are together. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries;
+    lmc__buffer entries, rows;
     uint64_t limit; /* on their size */
+    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
+    lmc__buffer run_body;
+    uint64_t run_stored;
     /* in entries, of the file at hand: its facts, its identities, and where they end */
     size_t facts_at, identities_at, facts_end;
 } lmc__index_builder;
 
-/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be
- * endless. */
-static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
+/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
+ * which may be endless. */
+static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
+                                       size_t size)
 {
-    if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
-    return lmc__append(&b->entries, data, size);
+    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    return lmc__append(part, data, size);
 }
 
-/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
- * elsewhere. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
-                                          const uint8_t *head, const uint8_t *body,
-                                          size_t body_size)
+static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
+                                        const uint8_t *body, size_t body_size)
 {
-    uint8_t field[8];
-    lmc__store64(field, offset);
-    LMC__TRY(lmc__grow_index(b, field, 8));
-    LMC__TRY(lmc__grow_index(b, head, LMC__SECTION_HEADER_SIZE));
-    return lmc__grow_index(b, body, body_size);
+    LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
+    LMC__TRY(lmc__append_varint(&b->entries, stored));
+    if (lmc__is_lower(*kind)) return LMC_OK;
+    LMC__TRY(lmc__append_varint(&b->entries, body_size));
+    return lmc__grow_index(b, &b->entries, body, body_size);
+}
+
+/* The blocks of the run at hand, if there is one, are all there. */
+static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
+{
+    const uint64_t stored = b->run_stored;
+    b->run_stored = 0;
+    return stored ? lmc__index_entry(b, "RUN ", stored, b->run_body.data, b->run_body.size)
+                  : LMC_OK;
+}
+
+/* The next section, with its body; of an ancillary one only its size counts. */
+static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                          const uint8_t *body, uint64_t body_size)
+{
+    const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
+    LMC__TRY(lmc__index_run_end(b));
+    if (memcmp(kind, "RUN ", 4) != 0)
+        return lmc__index_entry(b, kind, stored, body, (size_t)body_size);
+    b->run_stored = stored;
+    b->run_body.size = 0;
+    return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
 /* Of the facts of a file, what stands before its identities. */
@@ -21703,8 +20073,9 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     b->facts_end = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__grow_index(
-            b, NULL, lmc__facts_head_size(file) + LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+        LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
+                                 lmc__facts_head_size(file) +
+                                     LMC_IDENTITY_SIZE * lmc__count_identities(file)));
     }
     return LMC_OK;
 }
@@ -21756,23 +20127,24 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     lmc__store32(entry, (uint32_t)encoded_size);
     lmc__store32(entry + 4, lmc__load32(header + LMC__BLOCK_CRC_AT));
-    return lmc__grow_index(b, entry, sizeof entry);
+    b->run_stored += encoded_size;
+    return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
 /* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint32_t n_sections, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
+    uint32_t n_sections, n_metadata;
 } lmc__index_head;
 
 #ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memcpy(dst, head->header, LMC__HEADER_SIZE);
+    memcpy(dst + 64, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 80, head->n_sections);
     lmc__store32(dst + 84, head->n_metadata);
-    memcpy(dst + 88, head->identity, LMC_IDENTITY_SIZE);
 }
 #endif
 
@@ -21782,7 +20154,7 @@ static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
     memcpy(head->header, p, LMC__HEADER_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->identity, p + 88, LMC_IDENTITY_SIZE);
+    memcpy(head->identity, p + 64, LMC_IDENTITY_SIZE);
 }
 
 /* Names and identities of everything in the list that has them; items point into it. */
@@ -23639,47 +22011,51 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
     return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* The section of a run, as it is planned, to run_head. */
+static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
-    const lmc__listing *const listing = &w->plan.listing;
-    const size_t stream = listing->n_streams - 1;
+    const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
-    uint64_t position = w->plan.position;
     lmc__run run;
-    uint8_t *body;
-    size_t body_size;
-    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
-                         : lmc__plan_run(&w->plan, data, available, &w->planned));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
     memset(&run, 0, sizeof run);
     run.size = w->planned.size;
     run.block_size = w->planned.block_size;
     run.prediction = w->planned.prediction.kind;
     run.conversion = w->planned.prediction.conversion;
-    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof(lmc__segment));
+    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof *segments);
     head->size = 0;
     LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__append_run(head, &run));
-    LMC__TRY(lmc__append_segments(head, (const lmc__segment *)(const void *)w->plan.segments.data,
-                                  run.n_segments, listing, lmc__stream_at(listing, stream)));
-    body = head->data + LMC__SECTION_HEADER_SIZE;
-    body_size = head->size - LMC__SECTION_HEADER_SIZE;
-    lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__append_segments(head, segments, run.n_segments));
+    lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
+                            head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
+    return LMC_OK;
+}
+
+/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
+ * read again as every reader will. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+{
+    const lmc__listing *const listing = &w->plan.listing;
+    uint64_t position = w->plan.position;
+    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
+                         : lmc__plan_run(&w->plan, data, available, &w->planned));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
+    LMC__TRY(lmc__write_run_head(w));
     w->segments.size = 0;
-    LMC__TRY(lmc__parse_run(&w->run, &w->segments, body, body_size, listing, stream, &position));
+    LMC__TRY(lmc__parse_run(&w->run, &w->segments, w->run_head.data + LMC__SECTION_HEADER_SIZE,
+                            w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
+                            listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
     LMC__TRY(lmc__add_written_run(w));
-    LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
-                            run.block_size / lmc_dtype_width(w->planned.dtype), 0));
+    LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
     w->may_enlarge = w->options.log2_block == 0 && !w->planned.quant &&
-                     w->planned.dtype != LMC_AUTO && run.prediction == LMC__PREDICT_BASE &&
-                     run.size > run.block_size;
-    w->run_left = run.size;
+                     w->planned.dtype != LMC_AUTO && w->run.prediction == LMC__PREDICT_BASE &&
+                     w->run.size > w->run.block_size;
+    w->run_left = w->run.size;
     w->plan.position = position;
     return LMC_OK;
 }
@@ -23699,7 +22075,7 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
                  per_piece = LMC__COMPARED_SIZE / width;
-    uint8_t base[LMC__COMPARED_SIZE], *const head = w->run_head.data;
+    uint8_t base[LMC__COMPARED_SIZE];
     size_t piece, i, n_changed = 0;
     w->may_enlarge = 0;
     if (step < LMC__COMPARED_SIZE) return LMC_OK;
@@ -23715,11 +22091,8 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (w->options.read_back)
         ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
             w->planned.block_size;
-    for (i = LMC__SECTION_HEADER_SIZE; head[i] & 0x80; i++) {} /* Run_Size */
-    head[i + 1] = (uint8_t)(head[i + 1] + LMC__SPARSE_MORE_LOG2);
-    lmc__put_section_header(head, "RUN ", w->n_runs - 1, head + LMC__SECTION_HEADER_SIZE,
-                            w->run_head.size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return lmc__set_coder(&w->coder, w->planned.block_size, w->planned.block_size / width, 0);
+    LMC__TRY(lmc__write_run_head(w));
+    return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
@@ -23746,8 +22119,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         if (w->options.content_hashes && !w->in_group)
             LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
         if (head_size)
-            LMC__TRY(lmc__index_section(&w->index, w->offset, start,
-                                        start + LMC__SECTION_HEADER_SIZE,
+            LMC__TRY(lmc__index_section(&w->index, "RUN ", start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         if (w->options.read_back)
@@ -23825,8 +22197,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = quant;
     job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
-    job->position.run = w->n_runs - 1;
-    job->position.block = w->block++;
+    job->number = w->block++;
     out->size += slot;
     w->run_left -= size;
     return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);
@@ -24082,9 +22453,9 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     while (d->absorbed < file->size) {
         const uint8_t *const at = data + (size_t)d->absorbed;
         lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc64 = k->crc64(0, at, piece.size);
+        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
+        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
         piece.part_size = piece.size;
-        piece.part_crc = k->crc32c(0, at, piece.size);
         lmc__absorb_piece(d, &piece);
     }
     if (w->options.content_hashes) {
@@ -24096,8 +22467,7 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind,
-                                          uint32_t number); /* writer.h */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
 /* The FILE body of the last n of the list, which have no tensors. */
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
@@ -24142,7 +22512,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
     LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
-    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(l->n_streams - 1)));
+    LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
@@ -24189,7 +22559,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
  *
- *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | INDX | trailer |
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
  * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
@@ -24210,13 +22580,13 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 /* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
  * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
  * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
+    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
@@ -24225,6 +22595,8 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
+    visit(&w->index.rows, alloc_user);
+    visit(&w->index.run_body, alloc_user);
     visit(&w->body, alloc_user);
     visit(&w->metadata, alloc_user);
     visit(&w->segments, alloc_user);
@@ -24240,13 +22612,12 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.segments, alloc_user);
 }
 
-/* What the file may use, as its header says before anything of it is known. At level archive planes
- * may become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used.
+/* What the file may use, as its header says before anything of it is known. With a read_back runs
+ * may refer to this snapshot, even if no twin is ever used.
  */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
-    return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
-           (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
@@ -24286,10 +22657,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
-    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
     lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.identity : NULL,
-                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
+                    options->base ? w->plan.origin.identity : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -24353,7 +22722,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
         lmc__begin_waiting(w);
         return LMC_OK;
     }
-    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(listing->n_streams - 1)));
+    LMC__TRY(lmc__write_section(w, "FILE"));
     LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
     LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
     lmc__index_file(&w->index, &w->plan.file);
@@ -24460,7 +22829,7 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(lmc__grow_index(&w->index, entry,
+        LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, entry,
                                  8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
     }
     return LMC_OK;
@@ -24481,14 +22850,15 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
+    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
- * do not lie side by side. The trailer must come last: a file that has one is complete.
+/* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
+ * entries, for the two do not lie side by side. The trailer must come last: a file that has one is
+ * complete.
  *
  *     | section header |   head   | entries of files and runs | metadata |  trailer  |
  *       section          head       w->index.entries, as it has grown      trailer
@@ -24503,6 +22873,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
+    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
@@ -24511,6 +22882,10 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__sort_metadata(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
+    LMC__TRY(lmc__index_run_end(&w->index));
+    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
+    LMC__TRY(lmc__sink_write(w, section, sizeof section));
+    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
@@ -24521,12 +22896,10 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
         return LMC_ERR_LIMIT;
-    lmc__put_section_header(section, "INDX", 0, head, sizeof head,
-                            k); /* the head's CRC, to be continued */
-    lmc__store64(section + 8, body_size);
-    lmc__store32(section + 16, k->crc32c(0, section, 16));
-    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.entries.data,
-                                         w->index.entries.size));
+    lmc__put_section_head(
+        section, "INDX", body_size,
+        k->crc32c(k->crc32c(0, head, sizeof head), w->index.entries.data, w->index.entries.size),
+        k);
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
@@ -24650,6 +23023,8 @@ typedef struct lmc__restorer {
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
+    /* Of the section that was read last; BLKS is known to stand before the index. */
+    int has_rows;
     /* Bytes of all runs. */
     uint64_t total;
     lmc__origin origin;
@@ -24868,8 +23243,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
  * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
  * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
-                                                   const uint8_t *head)
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
@@ -24882,9 +23256,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
         if (left > r->index.limit) return LMC_ERR_LIMIT;
     }
-    LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
     r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     while (left != 0) {
         size_t n;
         LMC__TRY(lmc__fetch_all(r, 1));
@@ -24898,30 +23272,21 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return LMC_OK;
 }
 
-/* To the index: the section at hand, whose body was read last. head: its header. */
-static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
-{
-    return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
-                              r->body.data, r->body.size);
-}
-
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
  * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
  * index gets room for. In place, blocks that have bytes of two files could not be written. */
-static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section,
-                                          const uint8_t *head)
+static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
     lmc__listing *const l = &r->listing;
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
@@ -24966,7 +23331,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its position and what
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
@@ -24979,14 +23344,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
-    lmc_position position;
     lmc_block_info info;
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    position.run = r->n_runs - 1;
-    position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
-    LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
+    LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
@@ -25000,7 +23362,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
-    job->position = position;
+    job->number = (uint32_t)block;
     job->info = info;
     job->src = r->at;
     job->dst = out->data + out->size;
@@ -25027,12 +23389,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
  * given, so that must have reached the caller: the wave is decoded, and what it made is written,
  * before its first prediction is read. */
-static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
-                                        const uint8_t *head)
+static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(section->number == r->n_runs && r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -25041,15 +23402,14 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
-    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
     r->n_runs++;
     r->largest = lmc__block_size_at(&run, 0);
-    LMC__TRY(
-        lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
+    LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
         LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
@@ -25066,6 +23426,21 @@ LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8
     return LMC_OK;
 }
 
+/* The table of blocks: as they were. */
+static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
+{
+    const lmc__buffer *const rows = &r->index.rows;
+    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__index_run_end(&r->index));
+    LMC__TRY(lmc__read_body(r, section));
+    /* R8-1, R8-2 */
+    LMC__CHECK(r->body.size == rows->size &&
+                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
+               LMC_ERR_CORRUPT);
+    r->has_rows = 1;
+    return LMC_OK;
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
  * metadata and the snapshot's identity. */
@@ -25077,7 +23452,6 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__index_head head;
     lmc__cursor c;
     const uint8_t *metadata;
-    LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
@@ -25143,17 +23517,19 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
-            LMC__TRY(lmc__skip_section(r, &section, bytes));
+            LMC__TRY(lmc__skip_section(r, &section));
             continue;
         }
         if (lmc__is_kind(&section, "RUN ")) {
-            LMC__TRY(lmc__restore_run(r, &section, bytes));
+            LMC__TRY(lmc__restore_run(r, &section));
             continue;
         }
         LMC__TRY(lmc__restore_stream_end(r));
-        if (lmc__is_kind(&section, "INDX")) break;
-        LMC__TRY(lmc__restore_files(r, &section, bytes));
+        LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
+                                                : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
@@ -25170,6 +23546,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
 static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->index.entries, alloc_user);
+    visit(&r->index.rows, alloc_user);
+    visit(&r->index.run_body, alloc_user);
     visit(&r->body, alloc_user);
     visit(&r->key, alloc_user);
     visit(&r->items, alloc_user);
@@ -25233,26 +23611,25 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *                  bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   offset         equals the sum of all sizes before: sections and blocks follow each other
- *                  without a gap, from the header up to the index itself
- *   section        its own CRCs, kind, number; size is at most what is left of the body
+ *   stored size    all of them, with the header and BLKS, add up to where the index stands
+ *   section        kind; size is at most what is left of the body
  *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
  *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   block entries  8 bytes each must be there before room for them is made; size above that of a
- *                  header, and at most that of a block stored as it is
+ *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
+ *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
  *   identity       equals that of the names and identities above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
 
-/* A run as the index has it. Its block entries are in tables.index. */
+/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* in tables.block_at */
-    uint64_t first_block;
-    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
-    const uint8_t *blocks;
+    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    uint64_t at, end, first_row;
+    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
+    size_t first_block, rows_at;
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
      * because its section is lost */
     enum lmc_status prediction;
@@ -25264,10 +23641,9 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* The body of a section of hashes. */
+/* A section of hashes. */
 typedef struct lmc__hash_section {
-    uint64_t at, size;
-    uint32_t crc;
+    uint64_t at, size; /* of the section, its header included */
 } lmc__hash_section;
 
 typedef struct lmc__tables {
@@ -25276,9 +23652,12 @@ typedef struct lmc__tables {
     lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
-    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
-     * - block_at[i] is a block's size */
-    lmc__buffer block_at;
+    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
+     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
+     * a block's size */
+    lmc__buffer rows, block_at;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
     /* of metadata, NUL-terminated */
     lmc__buffer keys;
     /* lmc__metadata_entry */
@@ -25313,6 +23692,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->index, alloc_user);
     visit(&t->runs, alloc_user);
     visit(&t->segments, alloc_user);
+    visit(&t->rows, alloc_user);
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
@@ -25348,7 +23728,6 @@ typedef struct lmc__index_parser {
     unsigned features;      /* of the file */
     uint64_t offset;        /* of the file: where the next section must begin */
     uint64_t position;      /* bytes of the last stream that are in runs so far */
-    uint32_t n_ancillary;
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -25379,15 +23758,14 @@ static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *strea
 
 /* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
  * must be complete. */
-static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
-                                             const uint8_t *body)
+static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
+                                             size_t body_size)
 {
     lmc__listing *const l = &x->t->listing;
     lmc__stream *stream;
     size_t i;
     LMC__TRY(lmc__check_stream_end(x));
-    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__list_files(l, body, (size_t)section->size));
+    LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
     for (i = stream->first_file; i < l->n_files; i++)
@@ -25396,75 +23774,73 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     return LMC_OK;
 }
 
-/* An entry of a run: body is that of its RUN section, which ends at x->p, where the block entries
- * begin. That as many are there as the run has blocks is looked at before room is made for them. */
-static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
-                                            const uint8_t *body)
+/* An entry of a run: body is that of its RUN section; stored: bytes of section and blocks. */
+static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
+                                            size_t body_size, uint64_t stored)
 {
+    const uint64_t head_size = LMC__SECTION_HEADER_SIZE + (uint64_t)body_size;
     lmc__tables *const t = x->t;
     lmc__listing *const l = &t->listing;
     lmc__reader_run r;
-    uint64_t *block_at;
-    size_t i;
     LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
-    LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_run(&r.run, &t->segments, body, (size_t)section->size, l, l->n_streams - 1,
-                            &x->position));
+    memset(&r, 0, sizeof r);
+    LMC__TRY(
+        lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
-    LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
+    LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
+                   stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
                LMC_ERR_CORRUPT);
     r.prediction = LMC_OK;
-    r.first_block = t->block_at.size / 8;
-    r.blocks = x->p;
-    LMC__TRY(lmc__append(&t->runs, &r, sizeof r));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (r.run.n_blocks + 1)));
-    block_at = lmc__table_blocks(t) + r.first_block;
-    for (i = 0; i < r.run.n_blocks; i++, x->p += LMC__BLOCK_ENTRY_SIZE) {
-        const uint32_t size = lmc__load32(x->p);
-        LMC__CHECK(size > LMC_BLOCK_HEADER_SIZE &&
-                       size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&r.run, i),
-                   LMC_ERR_CORRUPT);
-        block_at[i] = x->offset;
-        x->offset += size;
-    }
-    block_at[i] = x->offset;
-    t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
+    r.at = x->offset + head_size;
+    r.end = x->offset + stored;
+    r.first_row = t->n_rows;
+    r.first_block = r.rows_at = SIZE_MAX;
+    t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
-    return LMC_OK;
+    return lmc__append(&t->runs, &r, sizeof r);
 }
 
-/* The next entry. Offsets are at most max_offset, below 2^63, after each: a body adds less than
- * 2^41 to them, the blocks of a run less than 2^56, so they do not overflow before that is seen. */
+/* The next entry. Offsets are at most max_offset, below 2^63, after each, so they do not
+ * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
-    const uint8_t *body;
     lmc__section section;
-    LMC__CHECK(x->end - x->p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
-    body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
-    x->offset += LMC__SECTION_HEADER_SIZE + section.size;
+    uint64_t stored, size;
+    const uint8_t *body;
+    lmc__cursor c;
+    c.p = x->p;
+    c.end = x->end;
+    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
-        LMC__CHECK(x->t->listing.n_streams && section.number == x->n_ancillary, LMC_ERR_CORRUPT);
-        x->n_ancillary++;
-        x->p = body;
+        LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
+        x->p = c.p;
         if (lmc__is_kind(&section, "hash")) {
             lmc__hash_section hashes;
-            hashes.at = x->offset - section.size;
-            hashes.size = section.size;
-            hashes.crc = section.body_crc;
+            hashes.at = x->offset;
+            hashes.size = stored;
             LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
         }
     } else {
-        LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
-        LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
-        LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc,
-                   LMC_ERR_CHECKSUM);
-        x->p = body + (size_t)section.size;
-        LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
-                                                : lmc__parse_run_entry(x, &section, body));
+        /* R4-3 */
+        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
+                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
+                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
+                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(&c, (size_t)size);
+        x->p = c.p;
+        if (lmc__is_kind(&section, "FILE")) {
+            LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
+            LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
+        } else LMC__TRY(lmc__parse_run_entry(x, body, (size_t)size, stored));
     }
-    LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
+    x->offset += stored;
     return LMC_OK;
 }
 
@@ -25507,7 +23883,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     x.p = body + LMC__INDEX_BODY_SIZE;
     x.end = t->index.data + t->index.size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
+    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
                LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
@@ -25524,7 +23900,9 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_identity(items, t->identity);
     LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    *offset = x.offset;
+    LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    t->rows_offset = x.offset;
+    *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
     return LMC_OK;
 }
 
@@ -25563,7 +23941,7 @@ struct lmc_reader {
     /* bytes of all runs */
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
-    uint32_t chain_depth;
+    int has_base;
     unsigned format_minor;
     /* what the file may use; all, if its header is lost */
     unsigned features;
@@ -25668,7 +24046,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->has_base = lmc__has_base(header);
     r->format_minor = header[9];
     r->features = lmc__get_features(header);
 }
@@ -25699,6 +24077,60 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
     lmc__keep_header(r, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
+ * when the run is wanted. */
+static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
+{
+    lmc__tables *const t = &r->tables;
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
+    uint64_t at = run->at, *block_at;
+    size_t i;
+    if (run->first_block != SIZE_MAX) return LMC_OK;
+    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->rows, size));
+    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
+    LMC__TRY(lmc__read_at(
+        r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
+        t->rows.data + rows_at, (size_t)size));
+    block_at = lmc__table_blocks(t) + first_block;
+    for (i = 0; i < n; i++) {
+        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
+                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
+                   LMC_ERR_CORRUPT);
+        block_at[i] = at;
+        at += encoded;
+    }
+    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    block_at[i] = at;
+    t->rows.size += (size_t)size;
+    t->block_at.size += 8 * ((size_t)n + 1);
+    run->rows_at = rows_at;
+    run->first_block = first_block;
+    return LMC_OK;
+}
+
+/* Those that came with the end of the source: to fetch them again would be a request for nothing.
+ */
+static enum lmc_status lmc__keep_rows(lmc_reader *r)
+{
+    const uint64_t tail_at = r->source.size - r->tail.size,
+                   from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    size_t i;
+    for (i = 0; i < lmc__count_runs(&r->tables); i++)
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= tail_at)
+            LMC__TRY(lmc__load_rows(r, i));
+    return LMC_OK;
+}
+
+/* What the rows say of a block; they were read. */
+static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
+{
+    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
@@ -25733,7 +24165,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
+    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
@@ -25745,6 +24177,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
         if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
     }
     LMC__TRY(lmc__check_runs(r));
+    LMC__TRY(lmc__keep_rows(r));
     lmc__free_buffer(&r->tail);
     r->is_complete = 1;
     return LMC_OK;
@@ -25820,11 +24253,9 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                                              const uint8_t *src, lmc_block_info *info)
 {
     const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = run->blocks + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
-    lmc_position position;
-    position.run = (uint32_t)number;
-    position.block = (uint32_t)block;
-    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), position, info));
+    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
+    LMC__TRY(
+        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
     LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
@@ -25832,13 +24263,13 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->features);
 }
 
-/* Bytes of the run, as a job of the wave: block number job->position.block, of which [offset, end)
+/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
  * is wanted, at dst. Its code will be at src. */
 static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
                              const uint8_t *src, uint8_t *dst)
 {
-    const uint64_t at = job->position.block * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->position.block);
+    const uint64_t at = job->number * (uint64_t)run->block_size;
+    const size_t size = lmc__block_size_at(run, job->number);
     job->src = src;
     job->skip = at < offset ? (size_t)(offset - at) : 0;
     job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
@@ -25852,17 +24283,16 @@ static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
-    lmc__job *const job = &lmc__job_at(r->coder, index)->job;
-    const lmc__reader_run *const run = lmc__run_at(r, job->position.run);
-    const uint64_t block = run->first_block + job->position.block;
+    lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
+    lmc__job *const job = &block_job->job;
+    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
     job->status = LMC_OK;
     if (r->options.parallel_reads)
         job->status = lmc__read_at(r, lmc__block_at(r)[block],
                                    r->coder->in[0].data + (job->src - r->coder->in[0].data),
                                    (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
     if (job->status == LMC_OK)
-        job->status =
-            lmc__read_known_block(r, job->position.run, job->position.block, job->src, &job->info);
+        job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
@@ -25890,8 +24320,8 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
         const size_t size = lmc__block_size_at(run, first + i);
-        job->position.run = (uint32_t)number;
-        job->position.block = (uint32_t)(first + i);
+        block_job->run = number;
+        job->number = (uint32_t)(first + i);
         lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
@@ -25927,6 +24357,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__coder *c = r->coder;
     uint64_t first = offset / run->block_size;
+    LMC__TRY(lmc__load_rows(r, number));
     while (first < blocks_end) {
         const size_t n =
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
@@ -25941,7 +24372,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             r->digester = digester;
             LMC__TRY(status);
         }
-        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
+        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
         LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
         first += n;
     }
@@ -26055,7 +24486,6 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     base.get_file = lmc__get_reader_file;
     base.read = lmc__read_as_base;
     base.user = reader;
-    base.chain_depth = reader ? reader->chain_depth : 0;
     return base;
 }
 
@@ -26193,9 +24623,8 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
     memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
-    info->chain_depth = r->chain_depth;
-    info->has_base = r->chain_depth != 0;
-    info->conformance_level = lmc__level_of(r->features);
+    info->has_base = r->has_base;
+    info->features = r->features;
     info->format_minor = r->format_minor;
     return LMC_OK;
 }
@@ -26209,20 +24638,25 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
  * after another, as hardly any file has more than one. */
 LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
-    const lmc__hash_section *const section =
+    const lmc__hash_section *const found =
         (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_HEAD_SIZE];
+    const size_t n = r->tables.hash_sections.size / sizeof *found;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t head[LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE];
+    lmc__section section;
     size_t i;
     for (i = 0; i < n; i++) {
-        if (section[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
-        if (!lmc__is_hash_body(head, sizeof head)) continue;
-        if (section[i].size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
-        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
-        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
-                   LMC_ERR_CHECKSUM);
+        if (found[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, found[i].at, head, sizeof head));
+        LMC__TRY(lmc__get_section(&section, head, k));
+        LMC__CHECK(lmc__is_kind(&section, "hash") &&
+                       section.size == found[i].size - LMC__SECTION_HEADER_SIZE,
+                   LMC_ERR_CORRUPT);
+        if (!lmc__is_hash_body(head + LMC__SECTION_HEADER_SIZE, LMC__HASH_HEAD_SIZE)) continue;
+        if (section.size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section.size));
+        LMC__TRY(lmc__read_at(r, found[i].at + LMC__SECTION_HEADER_SIZE, body->data, body->size));
+        LMC__CHECK(k->crc32c(0, body->data, body->size) == section.body_crc, LMC_ERR_CHECKSUM);
         return LMC_OK;
     }
     return LMC_ERR_NOT_FOUND;
@@ -26320,14 +24754,22 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
     return LMC_OK;
 }
 
-/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
- * that add up. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
+/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
+ * that shares add up. */
+static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
+{
+    uint64_t rest = stored % size, whole = stored / size * x;
+    unsigned shift = 0;
+    while (size >> shift > UINT32_MAX) shift++;
+    return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
+}
+
+/* Of each run its share: a listing wants numbers that add up, and no rows. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
-    uint64_t sum = 0;
     size_t number;
     if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
@@ -26337,36 +24779,40 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__run *run = &lmc__run_at(r, number)->run;
-        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-        const uint64_t n = lmc__min64(size, run->start + run->size - offset),
-                       at = offset - run->start;
-        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
-        const uint64_t before = at - first * run->block_size,
-                       behind = last * run->block_size + last_size - (at + n);
-        /* all of the blocks, less what lies before and behind in the first and the last of them, in
-         * proportion */
-        sum += block_at[last + 1] - block_at[first];
-        sum -= (block_at[first + 1] - block_at[first]) * before /
-               lmc__min64(run->block_size, run->size - first * run->block_size);
-        sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        const lmc__reader_run *const run = lmc__run_at(r, number);
+        const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
+        *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
+                         lmc__share(run->end - run->at, run->run.size, at);
         offset += n;
         size -= n;
     }
-    *encoded_size = sum;
+    return LMC_OK;
+}
+
+/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
+ * at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
+                                         uint64_t *found)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const uint64_t block = at / run->run.block_size;
+    *found = is_end ? run->end : run->at;
+    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number));
+    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
 /* The first block of the first run, and the last one of the last. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
-    const lmc__reader_run *first, *last;
     const lmc__stream *stream;
+    uint64_t from, to;
+    size_t first, last;
     if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
         return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
@@ -26376,13 +24822,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, 
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     stream = lmc__stream_of(r, f);
-    first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
-    *encoded_offset =
-        lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
-                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
-                    *encoded_offset;
+    first = lmc__find_run(r, stream, offset);
+    last = lmc__find_run(r, stream, offset + size - 1);
+    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
+    LMC__TRY(
+        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    *encoded_offset = from;
+    *encoded_size = to - from;
     return LMC_OK;
 }
 
@@ -26592,8 +25038,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     uint32_t k;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->chain_depth != 0 && r->is_complete &&
-          (!base || base->n_files == r->tables.listing.n_files);
+    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     can = can && status == LMC_OK;
@@ -26753,9 +25198,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    const size_t ws_size = lmc_block_workspace_size(
-        lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
+    const uint64_t *block_at;
+    const size_t ws_size =
+        lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
     enum lmc_status status = LMC_OK;
     lmc__buffer in, ws;
     uint64_t block;
@@ -26766,6 +25211,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number));
+    block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
@@ -28961,7 +27408,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(c, job, content, job->job.src_size,
+    lmc__set_piece_sums(c, job, content, job->job.src_size,
                         c->wave.k->crc32c(0, content, job->job.src_size));
     job->job.status = LMC_OK;
 }

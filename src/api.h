@@ -195,9 +195,14 @@ enum lmc_dtype {
     LMC_C64 = 19,
     LMC_F64 = 20,
     LMC_I64 = 21,
-    LMC_U64 = 22
+    LMC_U64 = 22,
+    LMC_I4 = 23, /* two in a byte; I2 and U2: four */
+    LMC_U4 = 24,
+    LMC_I2 = 25,
+    LMC_U2 = 26,
+    LMC_C128 = 27
 };
-#define LMC_DTYPE_COUNT 23
+#define LMC_DTYPE_COUNT 28
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
@@ -265,9 +270,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 #endif
 
 /* -- layer 1: blocks --
- * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
- * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of
- * the decoded bytes.
+ * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
+ * with the size, the width and the CRC-32C of the decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -275,15 +279,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
-#define LMC_MAX_BLOCK_ELEMENTS (1u << 22)
-#define LMC_MAX_BLOCK_SIZE (1u << 23)
-
-/* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
- * place is refused. {0, 0} where blocks have no order. */
-typedef struct lmc_position {
-    uint32_t run;
-    uint32_t block;
-} lmc_position;
+#define LMC_MAX_BLOCK_SIZE (1u << 22)
 
 typedef struct lmc_block_info {
     uint32_t n;           /* elements */
@@ -293,7 +289,7 @@ typedef struct lmc_block_info {
     uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
     int is_stored;        /* 1: the payload is the bytes themselves */
     int has_prediction;   /* 1: coded against a prediction */
-    uint32_t base_crc;    /* CRC-32C of the prediction; 0 if there is none */
+    uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
@@ -301,15 +297,17 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
- * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
-LMC_API size_t lmc_block_workspace_size(size_t n);
+/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
+ * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
+ * again. 0 if n is 0 or the block too large. */
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
-    size_t struct_size;   /* see the head of this part; 0 will do */
-    enum lmc_dtype dtype; /* of encoding */
-    enum lmc_level level; /* of encoding */
-    lmc_position position;
+    size_t struct_size;     /* see the head of this part; 0 will do */
+    enum lmc_dtype dtype;   /* of encoding */
+    enum lmc_level level;   /* of encoding */
+    uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
+                               decoding checks it: a block in another's place is refused */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -335,9 +333,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap
 #endif
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
+ * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      lmc_position position, lmc_block_info *info);
+                                                      uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
@@ -443,16 +441,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
 #endif
 
 /* -- layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, at positions {run, 0}, {run, 1}, ...: all of the
- * same decoded size but the last. There is no other header: the caller knows dtype and size. */
+ * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
+ * but the last. There is no other header: the caller knows dtype and size. */
 
 typedef struct lmc_tensor_options {
     size_t struct_size; /* as of a block's */
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 4 MiB
                             altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
                             for elements of 4 bytes and more) */
-    uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
@@ -492,7 +489,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_ca
 #endif
 
 /* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: run, parallel and prediction as above; dtype (the same) and log2_block (at least the one
+ * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
  * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
  * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
  * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
@@ -522,7 +519,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
-#define LMC_IDENTITY_SIZE 32
+#define LMC_IDENTITY_SIZE 16
 #define LMC_MAX_RANK 32
 
 enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
@@ -638,7 +635,6 @@ typedef struct lmc_base {
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
-    uint32_t chain_depth; /* deltas that the base itself is made of */
 } lmc_base;
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
@@ -895,11 +891,10 @@ typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;               /* 0 in a header */
     uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
-    int has_base;               /* 1: it is a delta */
-    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
-    unsigned format_minor;      /* of the version that it was written by */
-    uint64_t reserved[4];       /* zero; see the head of this part */
+    int has_base;                             /* 1: it is a delta */
+    uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
+    unsigned format_minor; /* of the version that it was written by */
+    uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -999,7 +994,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                size_t *size);
 /* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
  * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
                                                               uint64_t *encoded_size);
@@ -1007,7 +1002,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *
  * first block to the end of the last, with the sections between them. For a source that is far
  * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
  * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
                                                                size_t file_number, uint64_t offset,
                                                                uint64_t size,
                                                                uint64_t *encoded_offset,
@@ -1116,7 +1111,7 @@ typedef struct lmc_salvage_range {
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
      * known. */
-    lmc_position position;
+    uint32_t run, block;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_salvage_range;
 

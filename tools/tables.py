@@ -104,7 +104,6 @@ class Ring:
 
 
 CRC32C = Ring(32, 0x82F63B78)
-CRC64 = Ring(64, 0x9A6C9329AC4BC9B5)
 LANE3, LANE4 = 2728, 2048
 
 
@@ -118,11 +117,6 @@ def powers32():
 def fold(d):
     """The factors that fold 16 bytes over a distance of d bytes (crc32c.h); << 1 divides by x."""
     return [CRC32C.x_to(8 * d + 32) << 1, CRC32C.x_to(8 * d - 32) << 1]
-
-
-def fold64(d):
-    """The same for CRC-64 (crc64.h)."""
-    return [CRC64.x_to(8 * d + 63), CRC64.x_to(8 * d - 1)]
 
 
 def hexadecimal(v):
@@ -240,25 +234,6 @@ def make():
         table("uint64_t", "lmc__crc_fold_last[8]", fold(48) + fold(32) + fold(16) + [0, 0]),
         "#endif\n",
 
-        "#ifndef LMC_NO_SNAPSHOT\n",
-        comment("""CRC-64/NVME (crc64.h), in the same way. Bit 63 is the coefficient of x^0. x^64 is
-                left out."""),
-        "#define LMC__CRC64_POLYNOMIAL 0x%XULL\n\n" % CRC64.polynomial,
-
-        comment("""[k][b]: the register after byte b and k zero bytes, from register 0."""),
-        table("uint64_t", "lmc__crc64_table[8][256]", [CRC64.table(k) for k in range(8)]),
-
-        comment("""[i]: x^(8 * 2^i), for as many bytes as a leaf has (LMC__LEAF_SIZE)."""),
-        table("uint64_t", "lmc__crc64_powers[19]", CRC64.squares(CRC64.x_to(8), 19)),
-
-        comment("""x^(8 LANE3), for three lanes as of CRC-32C."""),
-        "#define LMC__CRC64_LANE3_SHIFT 0x%XULL\n\n" % CRC64.x_to(8 * LANE3),
-
-        "#if LMC__X86 || LMC__NEON\n",
-        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 63) for the first
-                eight, x^(8 d - 1) for the others. [i]: d = 16 * 2^i."""),
-        table("uint64_t", "lmc__crc64_folds[6][2]", [fold64(16 << i) for i in range(6)]),
-        "#endif\n#endif\n\n",
         "/* clang-format on */\n",
     ]
     text = ""

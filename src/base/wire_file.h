@@ -1,30 +1,28 @@
 #pragma once
 #include "base/platform.h"
 
-/* Constants of files (spec 4, 5, 9, 10, 12). Sizes are in bytes. */
+/* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
 
-/* File_Header (spec 4). */
-#define LMC__HEADER_SIZE 80u
-#define LMC__FLAGS_AT 12u
-#define LMC__FEATURES_AT 16u /* Incompatible */
+/* Header (spec 3.1). */
+#define LMC__HEADER_SIZE 64u
+#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
+#define LMC__FEATURES_AT 16u  /* Incompatible */
 #define LMC__BASE_IDENTITY_AT 32u
-#define LMC__CHAIN_DEPTH_AT 64u
-#define LMC__HEADER_CRC_AT 76u
+#define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_JOINT = 1,    /* joint planes */
-    LMC__FEATURE_BASE = 2,     /* it is a delta */
-    LMC__FEATURE_OWN = 4,      /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 8 /* quantised blocks */
+    LMC__FEATURE_BASE = 1,     /* it is a delta */
+    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
 };
-#define LMC__KNOWN_FEATURES 15u
+#define LMC__KNOWN_FEATURES 7u
 
-/* Section_Header (spec 5). */
-#define LMC__SECTION_HEADER_SIZE 24u
+/* Section_Header (spec 4). */
+#define LMC__SECTION_HEADER_SIZE 20u
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
 
-/* FILE body (spec 5.1). */
+/* FILE body (spec 4.1). */
 enum { /* bits of a file's Form */
        LMC__FILE_IS_DIRECTORY = 1,
        LMC__FILE_HAS_MODE = 2,
@@ -44,26 +42,26 @@ enum { /* bits of a tensor's Form */
 #define LMC__MAX_FILES ((uint32_t)1 << 28) /* of a section */
 #define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
 
-/* RUN body (spec 5.2). */
+/* RUN body (spec 4.2). */
 #define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
 enum {
     LMC__PREDICT_ZERO = 0,
     LMC__PREDICT_BASE = 1,
-    LMC__PREDICT_OWN = 2,
-    LMC__PREDICT_TEXT = 3 /* by the header text of a file of this snapshot */
+    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
+    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
 };
+#define LMC__PREDICTIONS 6u
 
-/* Leaves of an identity: as many bytes of content have a CRC that is hashed (spec 9.2). */
+/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
 #define LMC__LEAF_SIZE 262144u
 
-/* INDX body and trailer (spec 10). */
-#define LMC__INDEX_BODY_SIZE 120u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u  /* size and Header_CRC of a block */
+/* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
 /* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. Drafts of the format began otherwise. */
-static const uint8_t lmc__magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__draft_magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+ * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};

@@ -55,7 +55,6 @@ typedef struct lmc__effort {
     unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
                                            elements of the top plane, and of lists */
     unsigned max_classes;               /* of a dense delta */
-    int is_joint;                       /* may code two planes jointly (spec 7.4) */
 } lmc__effort;
 
 /* Points of the curve, by level. Only bench/levels.c moves them. */
@@ -63,10 +62,10 @@ typedef struct lmc__effort {
 #define LMC__EFFORTS static const lmc__effort
 #endif
 LMC__EFFORTS lmc__efforts[] = {
-    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5, 0},                 /* fast */
-    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6, 0},                /* default */
-    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
-    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES, 1}, /* archive */
+    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5},                 /* fast */
+    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6},                /* default */
+    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7},                /* max */
+    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES}, /* archive */
 };
 
 LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "kernels/types.h"
 
 /* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
@@ -13,22 +14,26 @@
  * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
  * steps.
  *
- * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
- * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
- * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
- * one byte have only one plane: 0. */
+ * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
+ * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
+ * the top plane and the sign is one of the noisy bits. Signed integers are small in either
+ * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
 static const struct {
-    const char *name; /* as in safetensors */
-    uint8_t bits;     /* of a logical element */
-    uint8_t width;    /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t rotates;
+    const char *name;   /* as in safetensors */
+    uint8_t bits;       /* of a logical element */
+    uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
+    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
 } lmc__dtypes[] = {
-    {"AUTO", 8, 1, 0},    {"BOOL", 8, 1, 0},    {"F4", 4, 1, 0},          {"F6_E2M3", 6, 1, 0},
-    {"F6_E3M2", 6, 1, 0}, {"U8", 8, 1, 0},      {"I8", 8, 1, 0},          {"F8_E5M2", 8, 1, 0},
-    {"F8_E4M3", 8, 1, 0}, {"F8_E8M0", 8, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 0}, {"F8_E5M2FNUZ", 8, 1, 0},
-    {"I16", 16, 2, 0},    {"U16", 16, 2, 0},    {"F16", 16, 2, 1},        {"BF16", 16, 2, 1},
-    {"I32", 32, 4, 0},    {"U32", 32, 4, 0},    {"F32", 32, 4, 1},        {"C64", 64, 4, 1},
-    {"F64", 64, 8, 1},    {"I64", 64, 8, 0},    {"U64", 64, 8, 0}};
+    {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
+    {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
+    {"I8", 8, 1, 1, 0},      {"F8_E5M2", 8, 1, 2, 0},     {"F8_E4M3", 8, 1, 2, 0},
+    {"F8_E8M0", 8, 1, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 2, 0}, {"F8_E5M2FNUZ", 8, 1, 2, 0},
+    {"I16", 16, 2, 1, 1},    {"U16", 16, 2, 1, 0},        {"F16", 16, 2, 2, 2},
+    {"BF16", 16, 2, 2, 2},   {"I32", 32, 4, 1, 1},        {"U32", 32, 4, 1, 0},
+    {"F32", 32, 4, 2, 2},    {"C64", 64, 4, 2, 2},        {"F64", 64, 8, 2, 2},
+    {"I64", 64, 8, 1, 1},    {"U64", 64, 8, 1, 0},        {"I4", 4, 1, 1, 0},
+    {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
+    {"C128", 128, 8, 2, 2}};
 
 /* Does not compile unless there is one row for each number. */
 typedef char
@@ -58,9 +63,9 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
-static int lmc__rotates(enum lmc_dtype dtype)
+static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT) dtype = LMC_AUTO;
+    return (enum lmc__order)(is_own ? lmc__dtypes[dtype].own : lmc__dtypes[dtype].order);
 }
 #endif

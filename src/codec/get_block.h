@@ -13,14 +13,16 @@
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload -> content
- *     CRC       size, CRC     each rule  CRC
+ *     header -> prediction -> payload            -> content
+ *     CRC       size          CRC, if predicted;    CRC
+ *                             each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The prediction, before an element is decoded: so a wrong base is told from damage, and who
- * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
- * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
- * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
+ * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
+ * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
+ * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
+ * the base itself loses nothing by a wrong base: what was overwritten is put back.
  *
  * In order, with where it is done and what it is called when it fails:
  *
@@ -29,19 +31,19 @@
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
  *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
  *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
- *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
- *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
+ *   Payload_CRC                   lmc__decode_block                             CHECKSUM
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
+ *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
  * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
- * Memory: a workspace of lmc_block_workspace_size(n) is enough for any payload, also for one that
- * no encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -49,49 +51,65 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
 {
-    const unsigned coding = src[1], grouping = src[3];
-    const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
+    const unsigned coding = src[2], grouping = src[3];
+    const enum lmc__order order = (enum lmc__order)(coding & 3);
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
-    if (base) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
-    return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
-                           crc);
+    if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
+    return lmc__get_planes(d, dst, info->n, info->width, order, crc);
+}
+
+/* The payload of a block that has a prediction; its CRC is right. */
+static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
+                                          const lmc_block_info *info, const uint8_t *base)
+{
+    uint32_t crc;
+    enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
+    if (status == LMC_OK && crc != info->crc) {
+        if (d->kept) memcpy(dst, d->kept, info->size);
+        lmc__put_back(dst, &d->undo, info->width);
+        status = LMC_ERR_BASE_WRONG;
+    }
+    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.crc64: where the CRC-64 of dst goes, which the caller compares: blocks
- * that can do so leave Content_CRC out then (spec R7-17). base: as many bytes; NULL where there is
- * none, and not used where the block has no prediction. */
+ * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
+ * where there is none, and not used where the block has no prediction. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base, void *ws,
                                          size_t ws_size)
 {
-    uint32_t crc;
+    uint32_t crc = info->crc;
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
-                          src[1] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const crc64 = is_joined ? NULL : streaming.crc64; /* else join_root takes it */
-    if (crc64) streaming.is_on = 0;                             /* for it is taken in the end */
+                          src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
+    if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
         lmc__decoder d;
+        memset(&d, 0, sizeof d);
         d.k = k;
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
         d.streaming = streaming;
-        if (!info->has_prediction) base = NULL;
-        else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-        LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
+        if (info->has_prediction) {
+            LMC__CHECK(k->crc32c(0, d.in, (size_t)(d.end - d.in)) == info->payload_crc,
+                       LMC_ERR_CHECKSUM);
+            LMC__CHECK(base, LMC_ERR_BASE_MISSING);
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+        } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
-    LMC__CHECK(crc == info->crc || (is_joined && streaming.crc64), LMC_ERR_CHECKSUM);
+    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
 #ifndef LMC_NO_SNAPSHOT
-    if (crc64) *crc64 = k->crc64(0, dst, info->size);
+    if (sum) *sum = k->sum64(dst, info->size);
 #endif
     return LMC_OK;
 }
@@ -108,11 +126,11 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.position, &info));
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
-    if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
+    if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction) {
         LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);

@@ -10,27 +10,25 @@
 #include "codec/get_list.h"
 #include "codec/get_sparse.h"
 
-/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
+/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class, CRC
+ *     prediction -> keys -> elements of each class
  *     payload    -> lists of each class and plane, as long as that
  *     prediction, lists -> residual by residual -> elements, CRC
  *
  * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are, and the CRC says whether it is the right prediction, before anything
- * is written. Then by the kernel ungroup, which takes each element's residual from the list of its
- * class and adds it.
+ * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
+ * the list of its class and adds it.
  *
  * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
- *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
+ *     payload   | thresholds | masks, if sparse | class 0: lists of planes 0 .. w-1 | class 1 | ...
  */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+ * are good until the block is done. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -40,16 +38,9 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* The thresholds; counts the classes, and checks the prediction. header: Grouping of the block's.
- *
- * The prediction is compared when the thresholds are known and before any mask is read, for with
- * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
- * be BASE_WRONG, not CORRUPT. This is where a wrong base of a delta is refused. (Quantised blocks:
- * lmc__get_quantized.)
- *
- * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
- * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
- * the block is sparse (block_header.h). */
+/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
+ * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
+ * only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -57,11 +48,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     lmc__grouping *const grouping = &g->grouping;
     const size_t n = info->n;
     const uint8_t *thresholds;
-    uint32_t base_crc;
     unsigned c;
-    g->sparse = header >> 3 & 1;
+    g->sparse = (header & LMC__SPARSE) != 0;
     grouping->n_classes = lmc__count_classes_of(header);
-    grouping->n_natural = header >> 4 & 7;
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
@@ -74,23 +63,8 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
         g->tally = lmc__push_list(&d->stack, (grouping->n_classes - 1) * lmc__tally_row(n));
         LMC__CHECK(g->tally, LMC_ERR_WORKSPACE);
     }
-    base_crc = grouping->n_classes == 1
-                   ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping, g->tally);
-    LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    return LMC_OK;
-}
-
-/* What follows them: masks and natural planes. */
-static enum lmc_status lmc__get_shared(lmc__decoder *d, lmc__grouped_payload *g, size_t n)
-{
-    unsigned c, p;
-    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
-        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
-    for (p = 0; p < g->grouping.n_natural; p++) {
-        g->sides.side[0][p].list = lmc__take(d, n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
-    }
+    if (grouping->n_classes > 1)
+        d->k->count_classes(g->n_of, base, n, info->width, grouping, g->tally);
     return LMC_OK;
 }
 
@@ -124,31 +98,33 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
  * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
  * nobody asks for. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                        const lmc_block_info *info, int subtract,
+                                        const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
 {
     const unsigned width = info->width;
     unsigned c, p;
-    LMC__TRY(lmc__get_shared(d, g, info->n));
+    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
+        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < width; p++)
+        for (p = 0; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, subtract, &g->grouping,
+    LMC__TRY(lmc__keep(d, dst, base, info->size));
+    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
                          d->streaming);
     return LMC_OK;
 }
 
-/* base: as many bytes as dst, which may be the same. subtract and header: Residual and
- * Grouping of the block's header. A sparse block is done element by element, if it is sparse
- * indeed (get_sparse.h). */
+/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
+ * block's header. A sparse block is done element by element, if it is sparse indeed
+ * (get_sparse.h). */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                      const lmc_block_info *info, int subtract, unsigned header,
-                                      uint32_t *crc)
+                                      const lmc_block_info *info, enum lmc__order order,
+                                      unsigned header, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, info->n);
     lmc__grouped_payload g;
@@ -156,10 +132,10 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
     if (g.sparse)
-        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, g.tally, spare,
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
                                  crc, &done));
     if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
-    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, subtract, &g, spare, crc));
+    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

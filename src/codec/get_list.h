@@ -26,10 +26,26 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
+    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
+     * changed. */
+    uint8_t *kept;
+    lmc__undo undo;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
+
+/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
+ * right. */
+static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
+                                 size_t size)
+{
+    if (dst != base) return LMC_OK;
+    d->kept = lmc__push_list(&d->stack, size);
+    LMC__CHECK(d->kept, LMC_ERR_WORKSPACE);
+    memcpy(d->kept, base, size);
+    return LMC_OK;
+}
 
 /* The next size bytes of the payload, or NULL if there are not so many. */
 LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
@@ -48,7 +64,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its
+ * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
  * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
  * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
@@ -56,7 +72,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  *
  * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
-static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
     const size_t size = (n + 7) / 8;
@@ -68,7 +84,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     if (mode == 0) {
         *mask = lmc__take(d, size);
         LMC__CHECK(*mask, LMC_ERR_CORRUPT);
-    } else if (nesting == 0 && mode >= LMC__MASK_GAPS) {
+    } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
         LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
         list = lmc__push_list(&d->stack, size);
@@ -106,7 +122,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     const lmc__tree *const tree = &d->scratch->trees[node.nesting];
     const lmc__children children = lmc__get_children(tree, node);
     size_t n_right;
-    LMC__TRY(lmc__get_mask(d, node.nesting, n, &sides->mask));
+    LMC__TRY(lmc__get_mask(d, node.nesting, 0, n, &sides->mask));
     n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
     sides->left.list = sides->right.list = NULL;
     sides->left.value = sides->right.value = 0;

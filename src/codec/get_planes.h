@@ -3,12 +3,11 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "kernels/fold.h"
 #include "kernels/strip.h"
 #include "codec/workspace.h"
 #include "codec/get_list.h"
 
-/* The payload of a block without a prediction and without classes (spec 7.2, 7.4): put_planes.h
+/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
  * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
  * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
  *
@@ -23,19 +22,6 @@
  * Every read of the payload is checked before the join; the join itself reads rows that are known
  * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
  * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
- * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
- * gaps that belong to no element must be zero, as all unused bits. */
-static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
-{
-    size_t i;
-    joint->packed = lmc__take(d, joint->packed_size);
-    LMC__CHECK(joint->packed, LMC_ERR_CORRUPT);
-    for (i = n; i < joint->packed_size + joint->row; i++) /* places behind the last element */
-        LMC__CHECK(lmc__unpack(joint->packed, i, joint) == 0, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
 
 /* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
  * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
@@ -74,45 +60,22 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and joined_bits: Residual and Joint of the block's header. The whole payload must be used
- * up before the join: what is left over is an error that must not be found after the output is
- * written.
- *
- * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
- * does on the way. With joint coding the plane below the top one stays packed where it lies:
- * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
+/* order: of the block's header. The whole payload must be used up before the join: what is left
+ * over is an error that must not be found after the output is written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
-                                       int rotate, unsigned joined_bits, uint32_t *crc)
+                                       enum lmc__order order, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
-    lmc__joint joint;
     lmc__merged root;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    lmc__set_joint(&joint, joined_bits, 0, n);
-    if (joined_bits) {
-        const uint8_t *const offset = lmc__take(d, 2);
-        LMC__CHECK(offset, LMC_ERR_CORRUPT);
-        joint.offset = lmc__load16(offset);
-        LMC__CHECK(joint.offset < 256u << joined_bits, LMC_ERR_CORRUPT);
-    }
-    for (p = 0; p < width; p++) {
-        if (joined_bits && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
-        else LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
-    }
+    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (joined_bits) {
-        planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
-        LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
-    }
-    *crc = d->k->join_root(d->k, dst,
-                           lmc__join_from(&planes, root.mask ? &root : NULL,
-                                          joined_bits ? &joint : NULL, width, rotate),
-                           n, d->streaming);
+    *crc =
+        d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
+                        n, d->streaming);
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

@@ -48,7 +48,7 @@ typedef struct lmc__quantized_head {
 /* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
-    return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
+    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
 /* The scale of the block's group number i, as the bits of an F32. */
@@ -278,9 +278,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
- * The prediction's CRC is compared first (spec 7): with a wrong second moment, all would decode,
- * and be wrong; and a wrong one is told from damage even where the payload is damaged, too. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -289,7 +287,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     lmc__quantized_head head;
     lmc__side high, low;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
     low.list = NULL;
     low.value = 0;
@@ -302,6 +299,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
                    LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }

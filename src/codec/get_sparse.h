@@ -7,7 +7,7 @@
 #include "codec/get_gaps.h"
 #include "codec/get_list.h"
 
-/* The payload of a sparse block (spec 7.3), where few elements are coded: each class's mask becomes
+/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
  * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
  *
  *     mask of class c, as gaps   -> numbers of its coded elements  \
@@ -66,7 +66,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
             return lmc__close_gaps(&gaps, &d->in);
         }
     }
-    LMC__TRY(lmc__get_mask(d, 0, n, &mask));
+    LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
     *fits = lmc__append_ones(s, mask, n);
     d->stack.top = top;
     return LMC_OK;
@@ -117,7 +117,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
             planes.row[p] = list;
         }
     }
-    d->k->join(residuals, &planes, n, width, 0);
+    d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
     return LMC_OK;
 }
@@ -126,7 +126,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
  * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
  * all of the payload has been read. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                       const lmc_block_info *info, int subtract,
+                                       const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
                                        const uint8_t *tally, uint8_t *spare, uint32_t *crc,
                                        int *fits)
@@ -135,6 +135,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
     const uint8_t *const in = d->in;
     uint8_t *const top = d->stack.top;
     lmc__sparse s;
+    size_t n_changed = 0;
     unsigned c;
     LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
     if (!*fits) {
@@ -148,9 +149,15 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
         s.changes.residual[c] = residuals;
         if (s.n_changed[c])
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
+        n_changed += s.n_changed[c];
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping, tally,
-                       d->streaming);
+    if (dst == base) {
+        d->undo.place = lmc__push_numbers(&d->stack, n_changed);
+        d->undo.before = lmc__push_list(&d->stack, n_changed * width);
+        LMC__CHECK(d->undo.place && d->undo.before, LMC_ERR_WORKSPACE);
+    }
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, order, grouping, tally,
+                       dst == base ? &d->undo : NULL, d->streaming);
     return LMC_OK;
 }

@@ -75,8 +75,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
-    LMC__CHOOSE_TREE,
-    LMC__CHOOSE_PACKED /* of a plane below one that is coded jointly with it (spec 7.4) */
+    LMC__CHOOSE_TREE
 };
 
 /* A tree must save 1 / LMC__MIN_SAVING of the list, or raw is chosen: it decodes at the speed of a

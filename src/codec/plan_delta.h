@@ -10,13 +10,13 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 
-/* How to code a block against its prediction (spec 7.3), and whether, by a sample of both.
+/* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
  *
- * An element is coded as its distance from the prediction, counted in floats (residual "subtract")
- * or bit by bit (xor). How large that is likely to be depends on the prediction's exponent, the
- * *key*: a weight moves by some absolute amount, and small floats are closer to each other. So
- * elements are sorted into *classes*, ranges of the key, each coded with trees of its own; the
- * decoder has the prediction, so it knows each element's class without being told.
+ * An element is coded as its distance from the prediction, counted in floats or integers. How large
+ * that is likely to be depends on the prediction's exponent, the *key*: a weight moves by some
+ * absolute amount, and small floats are closer to each other. So elements are sorted into
+ * *classes*, ranges of the key, each coded with trees of its own; the decoder has the prediction,
+ * so it knows each element's class without being told.
  *
  * Which ranges: one class for each key first, then neighbours are merged, those first that lose
  * least by it, as long as that saves anything or there are too many classes. A merge saves the
@@ -30,7 +30,7 @@
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: they are not listed */
     size_t n;
-    uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
+    uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
 /* How to code a block against its prediction. bits is compared with what coding without it is
@@ -38,7 +38,7 @@ typedef struct lmc__changes {
 typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
-    int subtract;  /* residuals; else xor */
+    enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
     uint64_t bits; /* that it takes, about */
     size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
@@ -201,9 +201,9 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width: a constant, as `subtract` is for each call of lmc__residual. */
-LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, int subtract,
-                                        unsigned width)
+/* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample,
+                                        enum lmc__order order, unsigned width)
 {
     const uint8_t *const src = sample->src, *const before = sample->base;
     const size_t n = sample->n;
@@ -214,8 +214,9 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
     for (i = 0; i < n; i++) {
         const uint64_t b = lmc__load_element(before, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(subtract ? lmc__residual(v, b, width, 1)
-                                                           : lmc__residual(v, b, width, 0));
+        const unsigned magnitude = lmc__magnitude(
+            order == LMC__ORDER_FLOAT ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
+                                      : lmc__residual(v, b, width, LMC__ORDER_INTEGER));
         lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
         counts->magnitudes[magnitude]++;
@@ -228,21 +229,21 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
 
 /* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
  * of octave o, of which one bit is in the bucket, o - 1. */
-static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
+static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, enum lmc__order order)
 {
     unsigned key;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, subtract, 1);
-    case 2: return lmc__count_keys_of(m, sample, subtract, 2);
-    case 4: return lmc__count_keys_of(m, sample, subtract, 4);
-    default: return lmc__count_keys_of(m, sample, subtract, 8);
+    case 1: return lmc__count_keys_of(m, sample, order, 1);
+    case 2: return lmc__count_keys_of(m, sample, order, 2);
+    case 4: return lmc__count_keys_of(m, sample, order, 4);
+    default: return lmc__count_keys_of(m, sample, order, 8);
     }
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int subtract)
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
 {
     const unsigned width = m->width;
     size_t j;
@@ -256,7 +257,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int
     for (j = 0; j < changes->n; j++) {
         const uint64_t base = lmc__load_element(changes->list.before, j, width);
         const uint64_t residual =
-            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, subtract);
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
         const unsigned magnitude = lmc__magnitude(residual);
         m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
         if (magnitude > m->last) m->last = magnitude;
@@ -341,7 +342,7 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits.
+ * delta->grouping, order and bits.
  *
  * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
  * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
@@ -350,9 +351,10 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
  *
  * It ends where no merge saves anything, if there are few enough classes by then: until then it
  * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
- * thresholds are those of classes 1 on (spec 7.3). */
+ * thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                const lmc__block *block, int subtract, unsigned max_classes)
+                                const lmc__block *block, enum lmc__order order,
+                                unsigned max_classes)
 {
     const size_t n = block->n;
     lmc__merging m;
@@ -366,12 +368,12 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     m.n = n;
     m.total = sample->n;
     m.width = sample->width;
-    within = lmc__count_keys(&m, sample, subtract);
+    within = lmc__count_keys(&m, sample, order);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
     m.sparse = changes->list.place != NULL;
     if (m.sparse) {
-        lmc__count_changes(&m, changes, subtract);
+        lmc__count_changes(&m, changes, order);
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
@@ -410,9 +412,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
                                           ? LMC__MORE_CLASSES
                                           : max_classes);
     delta->grouping.n_classes = m.n_classes;
-    delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
-    delta->subtract = subtract;
+    delta->order = order;
     delta->sparse = m.sparse && changes->n > 0;
     delta->bits = total_bits;
 }
@@ -426,7 +427,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     const size_t total = sample->n;
     uint64_t bits = 0;
     unsigned p;
-    e->k->split(rows, sample->src, total, sample->width, sample->rotate);
+    e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
@@ -471,51 +472,30 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* Sets what depends on the residuals' planes: the lowest planes that are noise in spite of the
- * prediction stay in natural order, ungrouped; and wide elements of which most are zero are sparse,
- * or each of their planes would say again which ones are. (Of two bytes, only few have a second
- * one.) */
-static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
-                               const lmc__block *sample)
+/* Wide elements of which most are zero are sparse, or each of their planes would say again which
+ * ones are. (Of two bytes, only few have a second one.) */
+static int lmc__is_mostly_equal(const lmc__block *sample)
 {
-    const unsigned width = sample->width;
-    const size_t total = sample->n;
-    lmc__grouping one;
-    lmc__classes planes; /* of the residuals, as those of a single class */
-    size_t i, n_zero = 0;
-    unsigned p;
-    if (delta->sparse) return;
-    one.n_classes = 1;
-    one.n_natural = 0;
-    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
-    (void)e->k->group(e->k, &planes, sample->src, sample->base, total, width, delta->subtract,
-                      &one);
-    for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
-        if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
-        delta->grouping.n_natural = p + 1;
-    }
-    if (!sample->may_group || width <= 2 || delta->grouping.n_natural > 0) return;
-    for (i = 0; i < total; i++)
-        n_zero +=
-            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
-    delta->sparse = n_zero > total / 2;
+    size_t i, n_equal = 0;
+    if (!sample->may_group || sample->width <= 2) return 0;
+    for (i = 0; i < sample->n; i++)
+        n_equal += lmc__load_element(sample->src, i, sample->width) ==
+                   lmc__load_element(sample->base, i, sample->width);
+    return n_equal > sample->n / 2;
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
 static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {{NULL, NULL, NULL}, 0, {0, 0}};
+    lmc__changes changes = {{NULL, NULL, NULL}, 0, 0};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, changes.crcs, list, block->n / LMC__SPARSE_ONE_IN, block->src,
+    n_changed = k->list_changes(k, &changes.crc, list, block->n / LMC__SPARSE_ONE_IN, block->src,
                                 block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
     changes.list = *list;
@@ -533,9 +513,8 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed 
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. Floats are subtracted, integers by
- * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * unless the delta takes less than half, so that a block never gets larger by its prediction.
+/* How to code a block against its prediction, and whether. At level max both ways are tried unless
+ * the delta takes less than half, so that a block never gets larger by its prediction.
  *
  * The estimates for both ways come from one sample and are off by some percent, so they decide only
  * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
@@ -563,13 +542,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
-    if (!block->rotate || is_max) {
-        lmc__delta other = *delta;
-        lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
-        if (other.bits < delta->bits) *delta = other;
-    }
-    lmc__choose_layout(e, delta, &rows, &sample);
+    lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
+    if (!delta->sparse) delta->sparse = lmc__is_mostly_equal(&sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);

@@ -36,30 +36,18 @@
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* How a block has been coded, for its header (spec 7). What is not used is 0, as decoders check. */
-typedef struct lmc__block_coding {
-    unsigned prediction, grouping; /* header fields; 0, 0: directly */
-    int subtract;                  /* the residual is subtracted; without a prediction: rotated */
-    unsigned joint;                /* bits of joint coding */
-    lmc__block_crcs crcs;
-    size_t payload_size; /* 0: stored */
-    int has_crc64;       /* *block->crc64 is of the elements that the payload has */
-} lmc__block_coding;
-
 /* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
  * caller. */
 static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                                const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__joint joint;
     e->worth = lmc__get_effort(block->level)->direct_worth;
-    coding->prediction = coding->grouping = 0;
-    coding->subtract = block->rotate;
-    coding->crcs.base = 0;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs.content);
-    coding->joint = joint.joined_bits;
-    coding->has_crc64 = block->crc64 && coding->payload_size;
+    memset(coding, 0, sizeof *coding);
+    coding->layout = LMC__LAYOUT_PLANES;
+    coding->order = block->own;
+    coding->payload_size = lmc__put_planes(e, dst, cap, block, &coding->content_crc);
+    coding->has_sum = block->sum && coding->payload_size;
     e->stack.top = top;
 }
 
@@ -69,20 +57,19 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
                              const lmc__block *block, const lmc__delta *delta)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block_crcs crcs;
+    uint32_t content_crc;
     size_t payload_size;
     e->worth = lmc__get_effort(block->level)->delta_worth;
-    payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
+    payload_size = lmc__put_delta(e, dst, cap, block, delta, &content_crc);
     e->stack.top = top;
     if (payload_size == 0) return 0;
-    coding->prediction = 1;
-    coding->grouping = ((delta->grouping.n_classes - 1) & 7) | (delta->sparse ? 8u : 0u) |
-                       delta->grouping.n_natural << 4 | (delta->grouping.n_classes - 1) >> 3 << 7;
-    coding->subtract = delta->subtract;
-    coding->joint = 0;
-    coding->crcs = crcs;
+    coding->layout = LMC__LAYOUT_PLANES;
+    coding->order = delta->order;
+    coding->is_predicted = 1;
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u);
+    coding->content_crc = content_crc;
     coding->payload_size = payload_size;
-    coding->has_crc64 = 0;
+    coding->has_sum = 0;
     return 1;
 }
 
@@ -169,14 +156,13 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype, int may_group,
-                                         enum lmc_level level, lmc_position position, void *ws,
-                                         size_t ws_size, uint64_t *crc64, int *has_crc64)
+                                         enum lmc_level level, uint32_t number, void *ws,
+                                         size_t ws_size, uint64_t *sum, int *has_sum)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;
     lmc__encoder e;
     lmc__block block;
-    unsigned header;
     size_t cap;
 
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
@@ -186,26 +172,23 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.src = src;
     block.base = base;
     block.level = level;
-    block.crc64 = crc64;
+    block.sum = sum;
     block.may_group = may_group;
     block.width = lmc_dtype_width(dtype);
-    block.rotate = lmc__rotates(dtype);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
+    block.order = lmc__order_of(dtype, 0);
+    block.own = lmc__order_of(dtype, 1);
+    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.order, &block.own);
     block.n = size / block.width;
     lmc__encode_payload(&e, &coding, payload, cap, &block);
-    header = lmc__log2_width(block.width);
-    if (has_crc64) *has_crc64 = coding.payload_size && coding.has_crc64;
-    if (coding.payload_size) {
-        header |= (coding.subtract ? LMC__RESIDUAL_SUBTRACT : 0u) |
-                  coding.joint << LMC__JOINT_SHIFT | LMC__LAYOUT_PLANES << LMC__LAYOUT_SHIFT;
-    } else {
+    if (has_sum) *has_sum = coding.payload_size && coding.has_sum;
+    if (!coding.payload_size) {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        header |= LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT;
+        coding.layout = LMC__LAYOUT_STORED;
+        coding.order = LMC__ORDER_NONE;
         coding.payload_size = size;
-        coding.crcs.content = lmc__store_elements(k, payload, src, size);
+        coding.content_crc = lmc__store_elements(k, payload, src, size);
     }
-    lmc__put_block_header(out, header, coding.prediction, coding.grouping, block.n,
-                          coding.payload_size, coding.crcs, k, position);
+    lmc__put_block_header(out, &coding, block.width, block.n, k, number);
     *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
@@ -223,12 +206,12 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     width = lmc_dtype_width(o.dtype);
     if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
-        size % width || size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
+        size % width || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
-    if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
     if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
+                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.number, ws,
                              ws_size, NULL, NULL);
 }
 #endif /* LMC_NO_ENCODER */

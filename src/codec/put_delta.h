@@ -14,7 +14,7 @@
 #include "codec/block_header.h"
 #include "codec/plan_delta.h"
 
-/* The payload of a block against its prediction (spec 7.3), as plan_delta.h has decided. One pass
+/* The payload of a block against its prediction (spec 5.2), as plan_delta.h has decided. One pass
  * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
  * splits them:
  *
@@ -22,10 +22,9 @@
  *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
  *
- * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
- * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
- * lists of its planes. */
+ * In a sparse delta each class has a mask, one bit for each element, 1 if it has changed, and its
+ * lists hold the changed ones only. The payload: thresholds of the classes, masks, then class by
+ * class the lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
@@ -51,8 +50,8 @@ typedef struct lmc__grouped {
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
  *
- * A residual is zero if its bytes are in all planes. Sparse deltas have no natural planes (spec
- * 7.3), so all of them are in the class's lists. The mask's last byte ends in zeros, as it must. */
+ * A residual is zero if its bytes are in all planes. The mask's last byte ends in zeros, as it
+ * must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -105,7 +104,7 @@ static void lmc__make_changed(lmc__grouped *g)
     for (j = 0; j < changes->n; j++) {
         const uint64_t base = lmc__load_element(changes->list.before, j, width);
         const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
-                                                base, width, g->delta->subtract);
+                                                base, width, g->delta->order);
         c = class_of[lmc__key(base, width)];
         g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
@@ -127,9 +126,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
     return 1;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
+/* Makes the lists, and the masks of a sparse delta. Sets g->crc. Returns 0 if the prediction has
+ * changed: then other elements would be in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -137,11 +135,11 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
-        g->crc = g->delta->changes.crcs[0];
+        g->crc = g->delta->changes.crc;
         return lmc__are_ranks(g);
     }
     g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                      g->delta->subtract, grouping);
+                      g->delta->order, grouping);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -159,7 +157,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     const lmc__grouping *const grouping = &g->delta->grouping;
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
-        for (p = grouping->n_natural; p < g->block->width; p++)
+        for (p = 0; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
@@ -179,8 +177,8 @@ static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned 
     uint8_t *const top = e->stack.top, *mask;
     size_t j;
     int done;
-    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, lmc__class_gaps);
-    if (lmc__has_mode(0, n) && k && k <= n >> lmc__class_gaps.rare_shift) {
+    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, 1);
+    if (lmc__has_mode(0, n) && k && k <= n >> LMC__GAPS_RARE_SHIFT) {
         const unsigned s = lmc__choose_gap_shift(n, k);
         const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
         if (size < (n + 7) / 8) {
@@ -195,7 +193,7 @@ static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned 
     if (!mask) return 0;
     memset(mask, 0, (n + 7) / 8);
     for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
-    done = lmc__put_list_mask(e, 0, mask, n, k, lmc__class_gaps);
+    done = lmc__put_list_mask(e, 0, mask, n, k, 1);
     e->stack.top = top;
     return done;
 }
@@ -224,15 +222,14 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
  * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
- * which a decoder refuses a wrong base (see get_block.h).
+ * how long their lists are.
  *
  * Classes without elements have neither mask nor lists, those without coded elements no lists: the
  * decoder counts as this does, so nothing says so in the payload. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                             const lmc__delta *delta, lmc__block_crcs *crcs)
+                             const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const unsigned n_classes = delta->grouping.n_classes;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -242,7 +239,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     g.delta = delta;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
-    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
+    if (n_classes - 1 > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
@@ -251,23 +248,19 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
-        crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            &delta->changes.list, delta->changes.n);
     } else {
-        crcs->base =
-            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
+        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
     if (!lmc__push_classes(e, &g)) return 0;
-    for (p = 0; p < n_natural; p++, e->out += n)
-        g.lists.row[0][p] = e->out; /* made in their place */
     if (!lmc__make_classes(e->k, &g)) return 0;
-    crcs->content = g.crc;
+    *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
-        for (p = n_natural; p < block->width; p++)
+        for (p = 0; p < block->width; p++)
             if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
     }
     return (size_t)(e->out - dst);

@@ -38,7 +38,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
  * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
  *
- *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
+ *   1  it may be: n >= 256 and nesting < 2                     lmc__has_mode, a rule of the format
  *   2  it looks as if it pays                                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
  *      and than its gaps                                       lmc__put_mask
@@ -110,17 +110,10 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* Where a mask may be gaps: if one bit in 2^rare_shift is the rarer one, or fewer, or if it has few
- * bits. Gaps are read one by one, some nanoseconds each, where trees are read in vectors. So the
- * masks of a tree, of which dense blocks are made, are gaps only where that gains most. The masks
- * of a sparse block's classes are gaps nearly always: what has changed is wanted one by one there.
- */
-typedef struct lmc__gap_limits {
-    unsigned rare_shift;
-    size_t few_bits;
-} lmc__gap_limits;
-static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
-                             lmc__class_gaps = {4, (size_t)1 << 15};
+/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer, or if it
+ * has few bits: what has changed is wanted one by one there. */
+#define LMC__GAPS_RARE_SHIFT 4u
+#define LMC__GAPS_FEW ((size_t)1 << 15)
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
@@ -130,7 +123,7 @@ static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones, lmc__gap_limits gaps)
+                         size_t ones, int is_of_class)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
@@ -138,8 +131,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     const uint8_t *best = mask;
     size_t best_size = size;
     unsigned best_mode = 0;
-    const int is_rare = rarer <= n >> gaps.rare_shift;
-    if (nesting == 0 && rarer && (is_rare || (n <= gaps.few_bits && rarer <= n / 3))) {
+    const int is_rare = is_of_class && rarer <= n >> LMC__GAPS_RARE_SHIFT;
+    if (is_of_class && rarer && (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3))) {
         const unsigned s = lmc__choose_gap_shift(n, rarer);
         const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
         uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
@@ -174,10 +167,10 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 /* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
  * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones, lmc__gap_limits gaps)
+                              size_t ones, int is_of_class)
 {
     const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, gaps);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, is_of_class);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
@@ -204,7 +197,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, lmc__tree_gaps) &&
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, 0) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }

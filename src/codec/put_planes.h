@@ -3,8 +3,6 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "kernels/vec_swar.h"
-#include "kernels/fold.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
@@ -17,7 +15,7 @@
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
  * of the top plane's tree on the way, while its bytes are in registers:
  *
- *     elements -> rotate -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
+ *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
@@ -41,9 +39,9 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
-    if (block->crc64) *block->crc64 = 0;
+    if (block->sum) *block->sum = 0;
     return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
-                         block->n, block->width, block->rotate, block->crc64);
+                         block->n, block->width, block->own, block->sum);
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
@@ -75,60 +73,19 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     return 1;
 }
 
-/* 1 if all joint symbols, less their offset, are bytes: they are unless elements have changed since
- * they were counted. The upper byte tells, but at both ends of the range. */
-static int lmc__is_in_reach(const uint8_t *high, const uint8_t *low, size_t n,
-                            const lmc__joint *joint)
-{
-    const unsigned bits = joint->joined_bits, first = joint->offset >> bits,
-                   last = (joint->offset + 255) >> bits;
-    const uint64_t less = lmc__splat_scalar(255 - first),
-                   inner = lmc__splat_scalar(last - first - 1);
-    size_t i, j;
-    for (i = 0; i < n; i += 8) { /* less the first of those between */
-        const uint64_t v = lmc__add_scalar(lmc__load64(high + i), less);
-        if (!lmc__not_below_scalar(v, inner)) continue;
-        for (j = i; j < lmc__min(i + 8, n); j++)
-            if (((unsigned)high[j] << bits | low[j] >> (8 - bits)) - joint->offset > 255) return 0;
-    }
-    return 1;
-}
-
-/* The plane below the top one: the bits that joint coding has left in it. The top plane's row
- * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
- * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
- * gaps that no element fills must be zero (spec 7.4). Also 0 where a joint symbol is none of the
- * 256 that were counted. */
-static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
-{
-    const unsigned top = split->block->width - 1;
-    uint8_t *const symbols = split->planes.row[top];
-    if ((size_t)(e->end - e->out) < joint->packed_size) return 0;
-    if (!lmc__is_in_reach(symbols, split->planes.row[top - 1], split->block->n, joint)) return 0;
-    memset(e->out, 0, joint->packed_size);
-    e->k->fold(symbols, e->out, symbols, split->planes.row[top - 1], split->block->n, joint);
-    e->out += joint->packed_size;
-    return 1;
-}
-
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *joint: whether the two top planes are joint. *crc: of the elements that the payload has.
+ * *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
  *   4  code the planes one by one, in the order of the payload
  *
- * With joint coding the packed rest of a plane comes before the top plane, as its place in the
- * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, that is for want of room in the output, not for its own size (see lmc__choose_joint):
- * raw, which is larger, would not fit either.
- *
  * The end is one byte before what the elements take: a payload of planes must be smaller
  * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              lmc__joint *joint, uint32_t *crc)
+                              uint32_t *crc)
 {
     const size_t n = block->n;
     const unsigned width = block->width, top = width - 1;
@@ -138,17 +95,11 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__split_block split;
     unsigned p, n_leading = 0; /* raw planes before the first other one */
 
-    joint->joined_bits = 0;
-    if (spare == NULL || !lmc__choose_planes(e, choice, block, joint)) return 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
     if (n_leading == width) return 0;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * width - 1);
-    if (joint->joined_bits) {
-        if (e->end - e->out < 2) return 0;
-        lmc__store16(e->out, (uint16_t)joint->offset);
-        e->out += 2;
-    }
     if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
     split.block = block;
     split.has_root = 0;
@@ -158,24 +109,16 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
         if (split.planes.row[p] == NULL) return 0;
     }
-    if (choice[top] == LMC__CHOOSE_TREE && !joint->joined_bits &&
-        !lmc__begin_root(e, &split, &plans[top]))
-        return 0;
+    if (choice[top] == LMC__CHOOSE_TREE && !lmc__begin_root(e, &split, &plans[top])) return 0;
     *crc = lmc__split_planes(e->k, &split);
     for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
     for (; p < width; p++) {
         const int is_root = split.has_root && p == top;
         enum lmc__put put;
-        if (choice[p] == LMC__CHOOSE_PACKED) {
-            if (!lmc__put_packed(e, &split, joint)) return 0;
-            continue;
-        }
         put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
                                split.planes.row[p], is_root ? split.root_spare : spare, n);
         if (put == LMC__PUT_SPOILED) {
-            if (joint->joined_bits && p == top)
-                return 0;                     /* dst is too small: see lmc__choose_joint */
-            if (p == top) split.has_root = 0; /* now its row is wanted */
+            if (p == top) split.has_root = 0;                      /* now its row is wanted */
             if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }

@@ -233,16 +233,15 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
     return 1;
 }
 
-/* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+/* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
+ * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
  * The CRC is taken strip by strip, while the strip is in the first cache.
  *
- * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
- * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0.
- * Both may change meanwhile (put_block.h): of the prediction a strip is copied first. */
+ * The elements and the prediction may change meanwhile (put_block.h). The prediction is
+ * source->second, restored if it was quantised itself: a strip of it is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
-                                  uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
+                                  uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
 {
     const unsigned width = q->width;
     uint16_t symbols[LMC__QUANTIZED_STRIP];
@@ -251,7 +250,7 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     size_t i, n;
     int fits = 1;
     strip.symbols = symbols;
-    crcs->content = crcs->base = 0;
+    *crc = 0;
     for (i = 0; i < source->n; i += n) {
         n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
         strip.source = lmc__part_of(source, width, i, n);
@@ -261,11 +260,10 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
         if (q->is_predicted) {
             memcpy(second, strip.source.second, n * width);
             strip.source.second = second;
-            crcs->base = k->crc32c(crcs->base, second, n * width);
         }
         if (lmc__quantize_strip(k, q, &strip) && fits)
             fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
-        crcs->content = k->crc32c(crcs->content, strip.dst, n * width);
+        *crc = k->crc32c(*crc, strip.dst, n * width);
     }
     return fits;
 }
@@ -330,7 +328,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * even if there is no room for exceptions, because content needs the whole pass anyway. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
-                                 enum lmc_level level, lmc__block_crcs *crcs)
+                                 enum lmc_level level, uint32_t *crc)
 {
     const unsigned width = q->width, sample = lmc__get_effort(level)->sample;
     const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
@@ -347,7 +345,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     exceptions.max = fits ? ((size_t)(e->end - e->out) - fixed) / (4 + width) : 0;
     exceptions.positions = fits ? dst + fixed : dst;
     exceptions.values = exceptions.positions + 4 * exceptions.max;
-    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crcs)) return 0;
+    if (!lmc__quantize_elements(e->k, q, source, content, high, low, &exceptions, crc)) return 0;
     if (!fits) return 0;
     lmc__put_quantized_head(dst, q, source->first, exceptions.n);
     e->out = exceptions.positions + 4 * exceptions.n;
@@ -376,15 +374,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
+                                             uint32_t number, void *ws, size_t ws_size,
                                              const uint8_t **content)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     const size_t size = source->n * q->width;
-    unsigned flags = lmc__log2_width(q->width) | LMC__LAYOUT_QUANTIZED << 5, prediction;
-    lmc__block_crcs crcs;
+    lmc__block_coding coding;
     uint8_t *restored;
-    size_t cap, payload_size;
+    size_t cap;
     lmc__encoder e;
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
@@ -393,24 +390,27 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    memset(&coding, 0, sizeof coding);
+    coding.payload_size =
+        lmc__put_quantized(&e, q, payload, cap, source, restored, level, &coding.content_crc);
     /* The workspace is given up and used again: source lies elsewhere. */
-    if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
+    if (q->is_recovered &&
+        (coding.payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, position, ws,
-                                 ws_size, NULL, NULL);
-    prediction = q->is_predicted ? 1 : 0;
-    if (payload_size == 0) {
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, number, ws, ws_size,
+                                 NULL, NULL);
+    if (coding.payload_size) {
+        coding.layout = LMC__LAYOUT_QUANTIZED;
+        coding.is_predicted = q->is_predicted;
+    } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        payload_size = size;
+        coding.layout = LMC__LAYOUT_STORED;
+        coding.payload_size = size;
         memcpy(payload, restored, size);
-        flags = lmc__log2_width(q->width) | LMC__LAYOUT_STORED << 5;
-        prediction = 0;
-        crcs.base = 0;
     }
-    lmc__put_block_header(out, flags, prediction, 0, source->n, payload_size, crcs, k, position);
+    lmc__put_block_header(out, &coding, q->width, source->n, k, number);
     *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + payload_size;
+    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
@@ -421,11 +421,11 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
-                                             lmc_position position, void *ws, size_t ws_size,
+                                             uint32_t number, void *ws, size_t ws_size,
                                              const uint8_t **content)
 {
     (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
-    (void)position, (void)ws, (void)ws_size, (void)content;
+    (void)number, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
 

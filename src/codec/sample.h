@@ -22,10 +22,10 @@ typedef struct lmc__block {
     const uint8_t *base; /* their prediction; or NULL */
     size_t n;
     unsigned width;
-    int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
+    enum lmc__order order, own; /* of residuals, and by themselves (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *crc64; /* gets the CRC-64 of the elements, if they are coded in planes; or NULL */
-    int may_group;   /* against a prediction, by classes or sparse: not in files without a base */
+    uint64_t *sum; /* gets the sum64 of the elements, if they are coded in planes; or NULL */
+    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
@@ -84,13 +84,14 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
  * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
  * block, all of it belongs to the first quarter, and the others are empty. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width, int rotate)
+                               unsigned last, const uint8_t *src, unsigned width,
+                               enum lmc__order own)
 {
     const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
     uint32_t i;
     unsigned p;
     if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, rotate);
+        if (first == 0) k->split(&sample->planes, src, sample->n, width, own);
         return first == 0 ? sample->n : 0;
     }
     for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
@@ -99,7 +100,7 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
         if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
         for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
         k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 rotate);
+                 own);
     }
     return (to - from) * LMC__SAMPLE_RUN;
 }
@@ -133,16 +134,16 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
-/* LMC_AUTO: the width and rotation whose planes have the least order-0 information, in a sample.
- * *width and *rotate are set for bytes already; more is chosen only if it is better by a 128th, for
- * a wrong guess costs more than a missed one gains.
+/* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
+ * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
+ * for a wrong guess costs more than a missed one gains.
  *
- * Width 1 is tried without rotation only: it would do nothing but rename the symbols. Samples of
- * different widths are different in size, so bits per byte of input are compared (in 1/1024). A
- * plane is taken for 128 bits more than its entropy, and for raw at most, so that planes which are
- * all but incompressible do not decide by their luck. */
+ * Orders are that of floats or none; width 1 is tried without only: it would do nothing but rename
+ * the symbols. Samples of different widths are different in size, so bits per byte of input are
+ * compared (in 1/1024). A plane is taken for 128 bits more than its entropy, and for raw at most,
+ * so that planes which are all but incompressible do not decide by their luck. */
 static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             int *rotate)
+                             enum lmc__order *order, enum lmc__order *own)
 {
     uint8_t *const top = e->stack.top;
     uint32_t *const counts = e->scratch->counts[0];
@@ -155,7 +156,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             uint64_t bits = 0, total;
             lmc__sample sample;
             if (!lmc__begin_sample(e, &sample, size / w, w)) break;
-            total = lmc__take_sample(e->k, &sample, 0, 4, src, w, r);
+            total = lmc__take_sample(e->k, &sample, 0, 4, src, w,
+                                     r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE);
             for (p = 0; p < w; p++) {
                 memset(counts, 0, sizeof e->scratch->counts[0]);
                 lmc__count_bytes(counts, sample.planes.row[p], sample.n);
@@ -166,7 +168,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             if (bits + (best >> 7) < best) {
                 best = bits;
                 *width = w;
-                *rotate = r;
+                *order = r ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+                *own = r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE;
             }
         }
     }

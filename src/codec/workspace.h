@@ -17,12 +17,12 @@
  *                         for the masks of a sparse delta, likewise cut; one row for trees
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
- *   decoding planes       w rows of planes, or w - 1 and two strips with joint coding; one row for
- *                         trees; the masks on the way to a node (below)
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
- *                         more, for the coded elements before zeros are merged in between
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; a row
+ *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
+ * (below) decoding classes      the same, cut by classes; m for the masks of a sparse delta; one
+ * row more, for the coded elements before zeros are merged in between; and w rows for the
+ * prediction, where the output overwrites it decoding sparse       instead of that, for at most n /
+ * 16 coded elements, four bytes for the number of each and 2 w for residuals and planes, at
+ * most 1.25 rows; where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
@@ -30,7 +30,8 @@
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
- * That is ten rows and two masks with the pads of all classes in each, and the masks' stack. So
+ * That is 2 w + 3 rows, but w + 6 of small elements, and two masks with the pads of all classes in
+ * each, and the masks' stack. So
  * "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size says,
  * and tests/private_block.h makes the block that needs most of it. All the same each push is
  * checked: a mistake in this table must not become a write out of bounds. */
@@ -77,10 +78,10 @@ typedef struct lmc__key_counts {
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER
-    lmc__tree root_tree;            /* the top plane's, while others are coded before it */
-    uint32_t counts[8][256];        /* of each plane's bytes, in a sample */
-    lmc__plan plans[8], joint_plan; /* of each plane */
-    uint32_t wide[4][1024];         /* of lmc__count_wide */
+    lmc__tree root_tree;     /* the top plane's, while others are coded before it */
+    uint32_t counts[8][256]; /* of each plane's bytes, in a sample */
+    lmc__plan plans[8];      /* of each plane */
+    uint32_t more[3][256];   /* of lmc__count_top */
     lmc__key_counts keys[256], merged;
 #endif
 } lmc__scratch;
@@ -98,17 +99,18 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
     return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);
 }
 
-LMC_API size_t lmc_block_workspace_size(size_t n)
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
-    if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
+    const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
+    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * (n + LMC__MAX_CLASSES * LMC__PAD) +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
 /* ws_size is enough for n elements. */
-static int lmc__is_workspace(size_t ws_size, size_t n)
+static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
 {
-    size_t needed = lmc_block_workspace_size(n);
+    size_t needed = lmc_block_workspace_size(n, width);
     return needed != 0 && ws_size >= needed;
 }
 

@@ -15,10 +15,10 @@
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
  * is coded is made of this list alone: the elements are kept, for later they would have to be
  * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRCs are of the same bytes.
+ * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
  * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -39,7 +39,7 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
 /* Elements [i, n), of which n_changed before have changed. A strip of both is copied; then words of
  * eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an element.
  * Behind a strip's end the copies are alike. */
-static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lmc__changed *changed,
+static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
@@ -53,8 +53,7 @@ static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lm
         memcpy(before, base + i * width, size);
         memset(now + size, 0, 32);
         memset(before + size, 0, 32);
-        crcs[0] = k->crc32c(crcs[0], now, size);
-        crcs[1] = k->crc32c(crcs[1], before, size);
+        *crc = k->crc32c(*crc, now, size);
         for (at = 0; at < size; at += 32) {
             uint64_t differ[4];
             unsigned w;
@@ -74,19 +73,19 @@ static size_t lmc__list_strips(const lmc__kernels *k, uint32_t crcs[2], const lm
     return n_changed;
 }
 
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
                                        const lmc__changed *changed, size_t most, const uint8_t *src,
                                        const uint8_t *base, size_t n, unsigned width)
 {
-    crcs[0] = crcs[1] = 0;
-    return lmc__list_strips(k, crcs, changed, most, src, base, 0, n, width, 0);
+    *crc = 0;
+    return lmc__list_strips(k, crc, changed, most, src, base, 0, n, width, 0);
 }
 
 #if LMC__X86
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs[2],
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
                                             unsigned width)
@@ -95,7 +94,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
     size_t i, at, n_changed = 0;
-    crcs[0] = crcs[1] = 0;
+    *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
             const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
@@ -116,30 +115,29 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs
                 lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
                                  now, before, width);
         }
-        crcs[0] = lmc__crc_ahead_avx2(crcs[0], now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
-        crcs[1] = lmc__crc_ahead_avx2(crcs[1], before, LMC__STRIP_SIZE, base + LMC__STRIP_SIZE);
+        *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
-    return lmc__list_strips(k, crcs, changed, most, src - i * width, base - i * width, i, n, width,
+    return lmc__list_strips(k, crc, changed, most, src - i * width, base - i * width, i, n, width,
                             n_changed);
 }
 
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *crc,
                                                const lmc__changed *changed, size_t most,
                                                const uint8_t *src, const uint8_t *base, size_t n,
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
  * follow once in a strip, from its copy. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t crcs[2],
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
                                                 unsigned width)
@@ -149,10 +147,10 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                   fold = lmc__crc_factor(4);
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
-    __m512i sum[2][4], start = lmc__crc_start(0);
+    __m512i sum[4], start = lmc__crc_start(0);
     size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
-    LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
         uint64_t differ[4];
         size_t n_differ = 0;
@@ -171,11 +169,9 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                         : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
                                      : _mm512_cmpneq_epi64_mask(a, b);
             n_differ += (size_t)_mm_popcnt_u64(differ[v]);
-            sum[0][v] = lmc__crc_fold(sum[0][v], fold, a);
-            sum[1][v] = lmc__crc_fold(sum[1][v], fold, b);
+            sum[v] = lmc__crc_fold(sum[v], fold, a);
         }
-        sum[0][0] = _mm512_xor_si512(sum[0][0], start);
-        sum[1][0] = _mm512_xor_si512(sum[1][0], start);
+        sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
         if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
@@ -193,18 +189,17 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
     }
     for (; n_kept < n_changed; n_kept++)
         lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
-    crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
-    crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
-    return lmc__list_strips(k, crcs, changed, most, src, base, i, n, width, n_changed);
+    *crc = i ? lmc__crc_finish(sum, 4) : 0;
+    return lmc__list_strips(k, crc, changed, most, src, base, i, n, width, n_changed);
 }
 
-LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
+LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t *crc,
                                                    const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crcs, changed, most, src, base, n, w)
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return n_changed;

@@ -5,13 +5,12 @@
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
-#include "kernels/crc32c.h"
 #include "kernels/split_join.h"
 #include "kernels/strip.h"
 
 /*
- * Classes of elements (spec 7.3), and count_classes, which counts the elements of base in each:
- * counts[c] for each class c of the grouping. Returns the CRC-32C of base.
+ * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
+ * counts[c] for each class c of the grouping.
  *
  * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
  * it without a word in the block. The classes are intervals of keys, one behind the other:
@@ -29,7 +28,7 @@
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 7.3). Of
+ * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
@@ -38,9 +37,8 @@
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
- * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
- * lmc__get_grouping). keys_* and set_highest_* are for group and ungroup too.
+ * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
+ * set_highest_* are for group and ungroup too.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -48,7 +46,7 @@ typedef struct lmc__delta_block {
     const uint8_t *base;
     size_t n;
     unsigned width;
-    int subtract;
+    enum lmc__order order;
     const lmc__grouping *grouping;
 } lmc__delta_block;
 
@@ -105,14 +103,12 @@ static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *
 #undef LMC__CALL
 }
 
-/* The scalar tier: base is read twice, first for the counts, then for the CRC. */
-static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                                          const uint8_t *base, size_t n, unsigned width,
-                                          const lmc__grouping *grouping, uint8_t *tally)
+static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                      size_t n, unsigned width, const lmc__grouping *grouping,
+                                      uint8_t *tally)
 {
     (void)tally;
     lmc__count_elements(counts, base, n, width, grouping);
-    return k->crc32c(0, base, n * width);
 }
 
 #if LMC__NEON
@@ -155,8 +151,7 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
 
 /* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
  * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class.
- * The CRC runs over base on its own, behind this. */
+ * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -189,15 +184,13 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                                        const uint8_t *base, size_t n, unsigned width,
-                                        const lmc__grouping *grouping, uint8_t *tally)
+static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                    unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return k->crc32c(0, base, n * width);
 }
 #endif
 
@@ -269,67 +262,37 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     }
 }
 
-/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors
- * do not want the same ports, so they take turns in one loop; and the lanes, of which three are far
- * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
- * one. */
-LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping,
-                                                       uint8_t *tally)
+/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
+ * than the hardware looks ahead, so the next one is fetched. */
+LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                   const uint8_t *base, size_t n, unsigned width,
+                                                   const lmc__grouping *grouping, uint8_t *tally)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width), row = lmc__tally_row(n);
+    const size_t row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i, in_strips = n - n % strip;
-    uint64_t lanes[4] = {(uint32_t)~0u, 0, 0, 0};
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
     __m256i threshold[LMC__MAX_CLASSES];
-    uint32_t crc;
     unsigned c, j;
     for (c = 0; c + 1 < n_classes; c++)
         threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         const uint8_t *const bytes = base + i * width;
-        if (i < in_strips) {
-            const size_t in_strip = i % strip * width;
-            for (j = 0; j < LMC__TALLY_STEP / 32 * width; j += 4) {
-                const uint8_t *const lane = bytes - in_strip + 8 * j;
-                lmc__crc_lanes(lanes, lane, in_strip / 32);
-                lmc__crc_lanes(lanes, lane, in_strip / 32 + 1);
-                lmc__crc_lanes(lanes, lane, in_strip / 32 + 2);
-                lmc__crc_lanes(lanes, lane, in_strip / 32 + 3);
-                /* of the strip behind this one, wherever the block ends: it is no access */
-                LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j));
-                LMC__PREFETCH(
-                    (const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j + LMC__LINE));
-            }
-            if ((i + LMC__TALLY_STEP) % strip == 0) {
-                lanes[0] = lmc__crc_join_lanes(lanes);
-                lanes[1] = lanes[2] = lanes[3] = 0;
-            }
-        }
+        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
                              n_classes);
     }
     up_to[n_classes - 1] = i;
-    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width, (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-    return crc;
 }
 
-/* k is of no use: the CRC of this tier is called directly. */
-LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
-                                                  size_t counts[LMC__MAX_CLASSES],
-                                                  const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping, uint8_t *tally)
-{
-    uint32_t crc;
-    (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally){
+#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return crc;
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
@@ -458,27 +421,23 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
     for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
 }
 
-/* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. The ones of a word are those of a
- * group: eight groups' numbers, as bytes of a word, are the tally's. */
-LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                           const uint8_t *base, size_t n,
-                                                           unsigned width,
-                                                           const lmc__grouping *grouping,
-                                                           uint8_t *tally)
+/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
+ * tally's. */
+LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
+                                                       const lmc__grouping *grouping,
+                                                       uint8_t *tally)
 {
-    const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
     size_t i;
-    __m512i sum[8], b[8], up_to[LMC__MAX_CLASSES / 8], start = lmc__crc_start(0);
+    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
     uint64_t in_classes[LMC__MAX_CLASSES];
     lmc__finder finder;
-    uint32_t crc = 0;
     unsigned v, p, c, set;
     lmc__set_finder(&finder, grouping, 1);
     up_to[0] = up_to[1] = _mm512_setzero_si512();
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
@@ -489,10 +448,7 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
             {
                 lmc__fetch_ahead_avx512(base, at, n, width, p);
                 b[p] = lmc__load_avx512(base + at * width + 64 * p);
-                sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
             }
-            sum[0] = _mm512_xor_si512(sum[0], start);
-            start = _mm512_setzero_si512(); /* for the first step only */
             keys[v] = lmc__keys_avx512(b, width);
         }
         groups[0] = groups[1] = _mm512_setzero_si512();
@@ -512,25 +468,17 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
     }
     lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
     lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
-    /* Without a step there is no first vector to which the register could have been added: 0. */
-    if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
-    return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
-/* As on AVX2: a copy of the loop for each width, and the CRC of the rest is called directly. */
-LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
-                                                      size_t counts[LMC__MAX_CLASSES],
-                                                      const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping, uint8_t *tally)
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
-    uint32_t crc;
-    (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
+#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return crc;
 }
 #endif

@@ -84,20 +84,19 @@ static const lmc__kernels *lmc__avx2_kernels(void)
  * known how to ask it, the tables of the scalar CRCs do. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__APPLE__) || (defined(__ARM_FEATURE_CRC32) && defined(__ARM_FEATURE_AES))
+#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
     return &lmc__kernels_neon;
 #elif defined(__linux__)
-    const unsigned long has = getauxval(AT_HWCAP);
-    if (!(has >> 7 & 1)) return &lmc__kernels_neon_only;                 /* HWCAP_CRC32 */
-    return has >> 4 & 1 ? &lmc__kernels_neon : &lmc__kernels_neon_crc32; /* HWCAP_PMULL */
+    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
+                                        : &lmc__kernels_neon_only;
 #else
     return &lmc__kernels_neon_only;
 #endif
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for
- * NEON and AVX2 have several tables. */
+/* The table of a tier, or NULL where this build or this machine lacks it. A function, for NEON and
+ * AVX2 have several tables. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {

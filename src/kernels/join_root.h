@@ -5,11 +5,10 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
-#include "kernels/crc64.h"
+#include "kernels/sum64.h"
 #include "kernels/split_join.h"
 #include "kernels/count.h"
 #include "kernels/merge.h"
-#include "kernels/fold.h"
 #include "kernels/strip.h"
 
 /*
@@ -20,24 +19,21 @@
  *     |
  *     |   row[root->plane], if root is not NULL, is yet to be made:
  *     |     root->mask, left, right --merge--> bytes of the plane
- *     |   if joint is not NULL, the two top planes are:
- *     |     symbols (the top row, as just merged) and joint->packed --unfold--> both planes
  *     |
- *     +--join, rotated to the right if source->rotate--> dst --crc32c--> the result
+ *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row, joint->high and joint->low are lists of a strip, or
- * of n elements if that is less, to work in. The row of a plane that is yet to be made is not
+ * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if
+ * that is less, to work in. The row of a plane that is yet to be made is not
  * looked at. If streaming.is_on, dst is written past the caches where the tier can.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides and
- * joint's symbols are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
+ * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
+ * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.crc64 is not NULL, the CRC-64 of dst goes there, in place of the CRC-32C, and the
- * result is any number: the identity of all of a tensor is made of these (spec 9.2), and tells as
- * much as the CRCs of its blocks. Either keeps vector units busy that have little else to wait for,
- * so both take twice the time of one. The decoder calls this once for each block, when all that
- * could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
+ * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
+ * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
+ * fail.
  *
  * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
  * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
@@ -57,7 +53,6 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
                               size_t i, size_t m, size_t n_right)
 {
     const lmc__merged *const root = source->root;
-    const lmc__joint *const joint = source->joint;
     const unsigned width = source->width;
     lmc__const_planes strip;
     unsigned p;
@@ -69,27 +64,22 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
         strip.row[root->plane] = root->row;
         n_right += k->count_ones(mask, (m + 7) / 8);
     }
-    if (joint) {
-        k->unfold(joint->high, joint->low, strip.row[width - 1], joint->packed, i, m, joint);
-        strip.row[width - 1] = joint->high;
-        strip.row[width - 2] = joint->low;
-    }
-    k->join(dst, &strip, m, width, source->rotate);
+    k->join(dst, &strip, m, width, source->order);
     return n_right;
 }
 
 /* Without snapshots nobody wants one. */
 #ifndef LMC_NO_SNAPSHOT
-#define LMC__CRC64(k, crc, p, size) (k)->crc64(crc, p, size)
+#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 #else
-#define LMC__CRC64(k, crc, p, size) (crc)
+#define LMC__SUM64(k, p, size) 0
 #endif
 
 /* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
  * tiers end with. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
-                                 uint64_t *crc64)
+                                 uint64_t *sum)
 {
     const unsigned width = source->width;
     size_t i, m, n_right = 0;
@@ -97,10 +87,10 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     for (i = done.n; i < n; i += m) {
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
-        if (crc64) done.crc64 = LMC__CRC64(k, done.crc64, dst + i * width, m * width);
-        else done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+        if (sum) done.sum += LMC__SUM64(k, dst + i * width, m * width);
+        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
-    if (crc64) *crc64 = done.crc64;
+    if (sum) *sum = done.sum;
     return done.crc;
 }
 
@@ -108,7 +98,7 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
-    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.crc64);
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
 }
 
 #if LMC__X86
@@ -186,12 +176,11 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane, and there
- * is no joint. */
+/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
-                                                        unsigned width, int rotate, int can_merge,
-                                                        int has_crc64, lmc__streaming streaming,
+                                                        unsigned width, enum lmc__order order,
+                                                        int can_merge, lmc__streaming streaming,
                                                         lmc__strip_buffers *buffers)
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
@@ -216,7 +205,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
-        if (has_crc64) done.crc64 = LMC__CRC64(k, done.crc64, from, LMC__STRIP_SIZE);
+        if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
@@ -227,8 +216,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 LMC__UNROLL for (p = 0; p < width; p++)
                     LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            if (!has_crc64)
-                LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
                 const size_t ones =
                     lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
@@ -243,14 +231,14 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 if (width >= 8) lmc__join_step_avx2(v, width, 4);
                 if (width >= 4) lmc__join_step_avx2(v, width, 2);
                 if (width >= 2) lmc__join_step_avx2(v, width, 1);
-                if (rotate)
-                    LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+                if (order)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        lmc__from_residuals_avx2(v[p], width, order);
                 LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
                 if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
                 lmc__copy_stream_avx2(out, from + head, half, width);
             }
         }
-        if (has_crc64) continue;
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
@@ -258,30 +246,25 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
     done.n = i;
-    if (has_crc64) done.crc64 = LMC__CRC64(k, done.crc64, to, LMC__STRIP_SIZE);
-    else done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    if (streaming.sum) done.sum += LMC__SUM64(k, to, LMC__STRIP_SIZE);
+    done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
- * plane. A CRC-64 is taken of a strip while that is in the first cache, before it is streamed; it
- * keeps the vector units busy, so it has nothing to gain from going on beside. */
+/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
 {
     const unsigned width = source.width;
-    const int rotate = source.rotate;
+    const enum lmc__order order = source.order;
     lmc__progress done = lmc__no_progress();
     lmc__strip_buffers buffers;
-    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+    if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) {
-#define LMC__LOOP(w, can_merge, has_crc64)                                                         \
-    lmc__join_root_loop_avx2(k, dst, &source, n, w, rotate, can_merge, has_crc64, streaming,       \
-                             &buffers)
 #define LMC__CALL(w, can_merge)                                                                    \
-    done = streaming.crc64 ? LMC__LOOP(w, can_merge, 1) : LMC__LOOP(w, can_merge, 0)
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
         case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
             if (source.root) LMC__CALL(2, 1);
@@ -290,58 +273,34 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         case 4: LMC__CALL(4, 1); break;
         default: LMC__CALL(8, 1);
 #undef LMC__CALL
-#undef LMC__LOOP
         }
-    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
- * across packed_size, which is no multiple of 64, each is looked up: once a block at most. A step
- * is whole, i + 64 <= n, so the last case reads 64 bytes of each row that are there (fold.h). */
-LMC__INLINE_AVX512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
-{
-    const uint8_t *const packed = joint->packed;
-    const size_t packed_size = joint->packed_size;
-    uint8_t bytes[64];
-    unsigned p;
-    if (i + 64 <= packed_size) return lmc__load_avx512(packed + i);
-    if (i >= packed_size)
-        return joint->joined_bits == 1
-                   ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
-                   : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
-    for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(packed, i + p, joint);
-    return lmc__load_avx512(bytes);
-}
-
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane, and so it is if there
- * is a joint. CRC as in split_root, streams as in strip.h.
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
+ * streams as in strip.h.
  *
- *     mask, left, right --merge--> top plane --(unfold)--+
- *     rows 0 .. width - 2, loaded -----------------------+--join--> rotate --+--> CRC
+ *     mask, left, right --merge--> top plane ------------+
+ *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
  * vector by vector, hence behind the rotation. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
-    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, int rotate,
-    lmc__streaming streaming, int streams, int has_root, int has_joint, int has_crc64)
+    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
+    lmc__streaming streaming, int streams, int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__merged *const root = has_root ? source->root : NULL;
-    const lmc__joint *const joint = has_joint ? source->joint : NULL;
     const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
     const size_t per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
-    __m512i sum[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    __m512i sum[8], words[8], v[8], start = lmc__crc_start(0), l = start, r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
-#ifndef LMC_NO_SNAPSHOT
-    lmc__crc64_sum_avx512 sum64;
-    lmc__crc64_begin_avx512(&sum64, width);
-#endif
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = words[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
         left = root->left.list;
@@ -363,62 +322,46 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
         }
-        if (width >= 2 && has_joint) {
-            v[width - 2] = lmc__load_packed_avx512(joint, i);
-            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->joined_bits,
-                                    joint->offset);
-        }
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
-        if (rotate)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 0);
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__from_residuals_avx512(v[p], width, order);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-#ifdef LMC_NO_SNAPSHOT
-        (void)has_crc64;
-#else
-        if (has_crc64) lmc__crc64_add_avx512(&sum64, v, width);
-        else
-#endif
+        LMC__UNROLL for (p = 0; p < width; p++) words[p] = _mm512_add_epi64(words[p], v[p]);
         lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
-        done.crc = lmc__crc_finish(sum, width); /* or of nothing */
-#ifndef LMC_NO_SNAPSHOT
-        if (has_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
-#endif
+        done.crc = lmc__crc_finish(sum, width);
+        LMC__UNROLL for (p = 1; p < width; p++) words[0] = _mm512_add_epi64(words[0], words[p]);
+        done.sum = lmc__sum_words_avx512(words[0]);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed,
- * which CRC. Joint planes are slower anyway, and test for themselves; so does rotate, in any case.
- * Elements of 8 bytes test everything, once for 512 bytes. */
-#define LMC__LOOP(streams, has_root, has_joint, has_crc64)                                         \
-    lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
-                               has_joint, has_crc64)
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * The order is tested in any case, and the sum is always taken. Elements of 8 bytes test
+ * everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root)                                                               \
+    lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
     LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
         const unsigned width = w;                                                                  \
-        const int rotate = source->rotate, streams = streaming.is_on,                              \
-                  has_crc64 = streaming.crc64 != NULL;                                             \
-        if (width == 8)                                                                            \
-            return LMC__LOOP(streams, source->root != NULL, source->joint != NULL, has_crc64);     \
-        if (source->joint) return LMC__LOOP(streams, 1, 1, has_crc64);                             \
-        if (has_crc64 && streams)                                                                  \
-            return source->root ? LMC__LOOP(1, 1, 0, 1) : LMC__LOOP(1, 0, 0, 1);                   \
-        if (has_crc64) return source->root ? LMC__LOOP(0, 1, 0, 1) : LMC__LOOP(0, 0, 0, 1);        \
-        if (source->root) return streams ? LMC__LOOP(1, 1, 0, 0) : LMC__LOOP(0, 1, 0, 0);          \
-        return streams ? LMC__LOOP(1, 0, 0, 0) : LMC__LOOP(0, 0, 0, 0);                            \
+        const enum lmc__order order = source->order;                                               \
+        const int streams = streaming.is_on;                                                       \
+        if (width == 8) return LMC__LOOP(streams, source->root != NULL);                           \
+        if (source->root) return streams ? LMC__LOOP(1, 1) : LMC__LOOP(0, 1);                      \
+        return streams ? LMC__LOOP(1, 0) : LMC__LOOP(0, 0);                                        \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
@@ -432,13 +375,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
                                                   lmc__streaming streaming)
 {
     lmc__progress done = lmc__no_progress();
-    if (source.root ? source.root->plane == source.width - 1 : !source.joint)
-        switch (source.width) {
+    if (!source.root || source.root->plane == source.width - 1) switch (source.width) {
         case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
         case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
         case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
         default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
         }
-    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 #endif

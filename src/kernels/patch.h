@@ -32,6 +32,22 @@
  * nothing.
  */
 
+/* Element i, before it changes. */
+LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
+{
+    if (!undo) return;
+    undo->place[undo->n] = (uint32_t)i;
+    lmc__store_element(undo->before, undo->n++, before, width);
+}
+
+/* Puts all back, in a block whose elements patch has changed. */
+LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
+{
+    size_t j;
+    for (j = 0; j < undo->n; j++)
+        memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
+}
+
 /* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
@@ -40,7 +56,7 @@ typedef struct lmc__patch_progress {
 
 LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
                                  const lmc__delta_block *block, unsigned width,
-                                 const lmc__patch_progress *done)
+                                 const lmc__patch_progress *done, lmc__undo *undo)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
     const lmc__patches from = *changes;
@@ -52,9 +68,11 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
         const uint64_t b = lmc__load_element(own.base, i, width);
         const unsigned c = class_of[lmc__key(b, width)];
         uint64_t v = b;
-        if (from.at[c][p.next[c]] == p.seen[c]++)
+        if (from.at[c][p.next[c]] == p.seen[c]++) {
+            lmc__note_undo(undo, i, b, width);
             v = lmc__restore_element(lmc__load_element(from.residual[c], p.next[c]++, width), b,
-                                     width, own.subtract);
+                                     width, own.order);
+        }
         lmc__store_element(dst, i, v, width);
     }
 }
@@ -62,11 +80,12 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
 /* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
  * with. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
-                                const lmc__delta_block *block, const lmc__patch_progress *done)
+                                const lmc__delta_block *block, const lmc__patch_progress *done,
+                                lmc__undo *undo)
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done)
+#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
@@ -74,15 +93,15 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__patches *changes, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping, const uint8_t *tally,
-                                  lmc__streaming streaming)
+                                  enum lmc__order order, const lmc__grouping *grouping,
+                                  const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__patch_progress done;
     (void)tally;
     (void)streaming;
     memset(&done, 0, sizeof done);
-    return lmc__patch_rest(k, dst, changes, &block, &done);
+    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
 }
 
 #if LMC__X86
@@ -128,14 +147,14 @@ LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, s
 /* Restores them, and writes them to the chunk. */
 #define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
     INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
-                                         unsigned width, int subtract)                             \
+                                         unsigned width, enum lmc__order order)                    \
     {                                                                                              \
         size_t i;                                                                                  \
         for (i = 0; i < pending->n * width; i += size)                                             \
             lmc__store_##isa(pending->element + i,                                                 \
                              lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
                                                 lmc__load_##isa(pending->element + i), width,      \
-                                                subtract));                                        \
+                                                order));                                           \
         for (i = 0; i < pending->n; i++)                                                           \
             lmc__store_element(chunk, pending->place[i],                                           \
                                lmc__load_element(pending->element, i, width), width);              \
@@ -373,7 +392,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \
-                                         int streams, lmc__patch_progress *done)                   \
+                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
     {                                                                                              \
         const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
         uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
@@ -382,7 +401,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
         uint16_t places[LMC__PATCH_CHUNK];                                                         \
         lmc__pending pending;                                                                      \
         lmc__key_ranges ranges;                                                                    \
-        size_t i, j;                                                                               \
+        size_t i, j, p;                                                                            \
         pending.place = places;                                                                    \
         pending.element = elements;                                                                \
         pending.residual = residuals;                                                              \
@@ -398,9 +417,14 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
                                        lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
                                        tally + (i + j) / 64, row, changes, &ranges,                \
                                        block->grouping->n_classes, width);                         \
-                if (block->subtract)                                                               \
-                    lmc__write_pending_##isa(out + j * width, &pending, width, 1);                 \
-                else lmc__write_pending_##isa(out + j * width, &pending, width, 0);                \
+                for (p = 0; undo && p < pending.n; p++)                                            \
+                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+                                   width);                                                         \
+                if (block->order == LMC__ORDER_FLOAT)                                              \
+                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
+                else                                                                               \
+                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
+                                             LMC__ORDER_INTEGER);                                  \
             }                                                                                      \
             done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
@@ -414,20 +438,20 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
     TIER static uint32_t lmc__patch_##isa(                                                         \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
-        size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
-        const uint8_t *tally, lmc__streaming streaming)                                            \
+        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
+        const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
     {                                                                                              \
-        const lmc__delta_block block = {base, n, width, subtract, grouping};                       \
+        const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const int streams = streaming.is_on && dst != base;                                        \
         lmc__patch_progress done;                                                                  \
         memset(&done, 0, sizeof done);                                                             \
         switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, streams, &done); break;            \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, streams, &done); break;            \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, streams, &done); break;            \
-        default: lmc__patch_8_##isa(dst, changes, &block, tally, streams, &done);                  \
+        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
         }                                                                                          \
-        return lmc__patch_rest(k, dst, changes, &block, &done);                                    \
+        return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
 LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
 LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)

@@ -5,36 +5,39 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
- * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
+ * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
+ * patterns, NaN and -0 included:
  *
  *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
  *               is positive now, as an integer: base without its sign bit
  *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
  *               the integers are in the order of the numbers
- *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *     distance  d = x - base modulo 2^W
  *
  * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
  * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
  */
 
-LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
+LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
     const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
-    const uint64_t d = (ordered - (base & below)) & all;
-    if (!subtract) return v ^ base;
+    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
+LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
+                                          enum lmc__order order)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
     const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (!subtract) return r ^ base;
+    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 

@@ -8,10 +8,11 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
+ * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
  * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. The rotation brings the
- * exponent of a float into a byte of its own, the top one, and its sign to the lowest bit:
+ * and written exactly, of any alignment, and none may overlap another. Of floats it is
+ * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
+ * the top one, and its sign to the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -35,10 +36,10 @@
     default: call(8);                                                                              \
     }
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly, too: raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                unsigned width, int rotate)
+                                unsigned width, enum lmc__order order)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -51,14 +52,17 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             /* all loads before the first store, or what dst might alias would stop the compiler */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
-                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
+                const uint16_t z = (uint16_t)(r >> 1 | r << 15);
+                e[j] = order == LMC__ORDER_NONE    ? r
+                       : order == LMC__ORDER_FLOAT ? z
+                                                   : (uint16_t)(z ^ ((0u - (r & 1u)) & 0x7FFF));
             }
             lmc__store16x16(dst + 2 * i, e);
         }
     /* a word of each plane to 8 elements */
     for (; i + 8 <= n; i += 8) {
         for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
-        lmc__join8(dst + i * width, v, width, rotate);
+        lmc__join8(dst + i * width, v, width, order);
     }
     /* 1 to 7 elements: as many bytes of each row, in words that are filled up with zeros */
     if (i < n) {
@@ -68,19 +72,20 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             memcpy(in, planes->row[p] + i, n - i);
             v[p] = lmc__load64(in);
         }
-        lmc__join8(tail, v, width, rotate);
+        lmc__join8(tail, v, width, order);
         memcpy(dst + i * width, tail, (n - i) * width);
     }
 }
 
-/* Eight copies of a body: 4 widths, each with and without the rotation. The vector tiers end with
- * this, too, so n may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
+ * may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate){
+                             unsigned width, enum lmc__order order){
 #define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, rotate);                           \
-    else if (rotate) lmc__join_body(dst, planes, n, w, 1);                                         \
-    else lmc__join_body(dst, planes, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
+    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
+    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -93,7 +98,7 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  * without an intrinsic. The words' transposes are for the other widths, and for what that
  * leaves. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                 unsigned width, int rotate)
+                                 unsigned width, enum lmc__order order)
 {
     uint64_t v[8];
     size_t i = 0;
@@ -104,9 +109,12 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
             uint8_t low[16], high[16];
             int j;
             lmc__load16x16(e, src + 2 * i);
-            /* the loops of 16 have no branch in them: rotate is a constant */
+            /* the loops of 16 have no branch in them: order is a constant */
             for (j = 0; j < 16; j++) {
-                const uint16_t r = rotate ? (uint16_t)(e[j] << 1 | e[j] >> 15) : e[j];
+                const uint16_t v = order == LMC__ORDER_INTEGER
+                                       ? (uint16_t)(e[j] ^ ((0u - (e[j] >> 15)) & 0x7FFF))
+                                       : e[j];
+                const uint16_t r = order ? (uint16_t)(v << 1 | v >> 15) : v;
                 low[j] = (uint8_t)r;
                 high[j] = (uint8_t)(r >> 8);
             }
@@ -115,7 +123,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         }
     /* 8 elements to a word of each plane */
     for (; i + 8 <= n; i += 8) {
-        lmc__split8(v, src + i * width, width, rotate);
+        lmc__split8(v, src + i * width, width, order);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
     /* 1 to 7 elements: the zeros behind them become zeros behind each row's, which are not
@@ -124,7 +132,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         uint8_t tail[64], out[8];
         memset(tail, 0, sizeof tail);
         memcpy(tail, src + i * width, (n - i) * width);
-        lmc__split8(v, tail, width, rotate);
+        lmc__split8(v, tail, width, order);
         for (p = 0; p < width; p++) {
             lmc__store64(out, v[p]);
             memcpy(planes->row[p] + i, out, n - i);
@@ -132,22 +140,23 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* Eight copies of a body, as of join. */
+/* Copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, int rotate)
+                              unsigned width, enum lmc__order order)
 {
 #define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, rotate);                          \
-    else if (rotate) lmc__split_body(planes, src, n, w, 1);                                        \
-    else lmc__split_body(planes, src, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
+    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
+    else if (order) lmc__split_body(planes, src, n, w, LMC__ORDER_INTEGER);                        \
+    else lmc__split_body(planes, src, n, w, LMC__ORDER_NONE)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #endif
 
-/* The vector tiers: the width is constant in each of four copies of a loop, rotate is tested in the
- * loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes is
- * the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
+/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
+ * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
+ * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
  * leaves over AVX2's will do (tiers.h). */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
@@ -156,8 +165,8 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #include "kernels/split_join_vec.inl"
 
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           int rotate){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, rotate)
+                           enum lmc__order order){
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -178,9 +187,9 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 
 /* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, int rotate)
+                                     unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -190,8 +199,8 @@ LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *plan
 #ifndef LMC_NO_ENCODER
 #if LMC__NEON
 static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate){
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
+                            enum lmc__order order){
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -199,17 +208,17 @@ static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_
 
 #if LMC__X86
 LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+                                      unsigned width, enum lmc__order order){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 
 /* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
+                                          unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, rotate)
+#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }

@@ -46,6 +46,23 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+/* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
 /* Elements to planes, in place. */
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
@@ -64,7 +81,7 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
 
 /* The inverse of split_body, one vector of each plane at a time. */
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, int rotate)
+                                         unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
     LMC__VECTOR v[8];
@@ -75,19 +92,19 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
         LMC__ISA(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
             LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
 #ifndef LMC_NO_ENCODER
 /* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
  * vector for each plane, with none left over. The scalar kernel does the rest. */
 LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
+                                          unsigned width, enum lmc__order order)
 {
     lmc__planes rest;
     LMC__VECTOR v[8];
@@ -97,13 +114,13 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
         }
         LMC__ISA(split_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
 }
 #endif
 #undef LMC__VECTOR

@@ -5,7 +5,7 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
-#include "kernels/crc64.h"
+#include "kernels/sum64.h"
 #include "kernels/split_join.h"
 #include "kernels/map.h"
 #include "kernels/partition.h"
@@ -14,7 +14,7 @@
 /*
  * split_root: the first thing an encoder does to a block, in one pass over it:
  *
- *   src --crc32c--> the result; --crc64--> *crc64, if crc64 is not NULL
+ *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
  *    +--split--> planes->row[0 .. width), each of n bytes exactly
  *                  |
@@ -54,7 +54,7 @@
  * Other planes' places behind the strip are not touched: split writes exactly. */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                                  int rotate, uint64_t *crc64, lmc__progress done)
+                                  enum lmc__order order, uint64_t *sum, lmc__progress done)
 {
     uint8_t copy[LMC__STRIP_SIZE];
     size_t i, m;
@@ -66,9 +66,9 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         memcpy(copy, src + i * width, m * width);
         done.crc = k->crc32c(done.crc, copy, m * width);
 #ifndef LMC_NO_SNAPSHOT
-        if (crc64) done.crc64 = k->crc64(done.crc64, copy, m * width);
+        if (sum) done.sum += k->sum64(copy, m * width);
 #endif
-        k->split(&strip, copy, m, width, rotate);
+        k->split(&strip, copy, m, width, order);
         if (root) {
             uint8_t *const row = strip.row[root->plane],
                            *const left = root->left ? root->left + (i - done.n_right) : NULL,
@@ -78,16 +78,16 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
         }
     }
     if (root) root->n_right = done.n_right;
-    if (crc64) *crc64 = done.crc64;
+    if (sum) *sum = done.sum;
     return done.crc;
 }
 
 /* The tiers without a loop of their own: scalar, NEON, SIMDe. */
 static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
                                        lmc__parted *root, const uint8_t *src, size_t n,
-                                       unsigned width, int rotate, uint64_t *crc64)
+                                       unsigned width, enum lmc__order order, uint64_t *sum)
 {
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, lmc__no_progress());
+    return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress());
 }
 
 #if LMC__X86
@@ -113,11 +113,12 @@ LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted 
 /* 32 elements from number i on, which are v: to planes, the top one to the root, if there is one.
  */
 LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
-                                                __m256i v[8], size_t i, unsigned width, int rotate,
-                                                int has_root)
+                                                __m256i v[8], size_t i, unsigned width,
+                                                enum lmc__order order, int has_root)
 {
     unsigned p;
-    if (rotate) LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 1);
+    if (order)
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
     if (width >= 2) lmc__split_step_avx2(v, width, 1);
     if (width >= 4) lmc__split_step_avx2(v, width, 2);
     if (width >= 8) lmc__split_step_avx2(v, width, 4);
@@ -153,14 +154,15 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
-                                                         unsigned width, int rotate, int has_root,
-                                                         int wants_crc64)
+                                                         unsigned width, enum lmc__order order,
+                                                         int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     lmc__root_avx2 state;
     lmc__progress done = lmc__no_progress();
+    __m256i sum = _mm256_setzero_si256();
     size_t i, j;
     unsigned p, turn = 0;
     if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
@@ -182,16 +184,14 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
                 v[p] = lmc__load_avx2(from + j * width + 32 * p);
+                sum = _mm256_add_epi64(sum, v[p]);
             }
-            lmc__split_root_step_avx2(planes, &state, v, i + j, width, rotate, has_root);
+            lmc__split_root_step_avx2(planes, &state, v, i + j, width, order, has_root);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
-#ifndef LMC_NO_SNAPSHOT
-        if (wants_crc64) done.crc64 = lmc__crc64_avx2(done.crc64, from, LMC__STRIP_SIZE);
-#endif
     }
-    (void)wants_crc64;
+    done.sum = lmc__sum_words_avx2(sum);
     done.n = i;
     done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
@@ -209,11 +209,9 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
 /* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
  * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
  * that leaves the same register, from 0 on. */
-LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__planes *planes,
-                                                                    const lmc__parted *root,
-                                                                    const uint8_t *src, size_t n,
-                                                                    unsigned width, int rotate,
-                                                                    int has_root, int wants_crc64)
+LMC__INLINE_AVX2_VPCLMUL lmc__progress
+lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
+                             size_t n, unsigned width, enum lmc__order order, int has_root)
 {
     const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
                                  : width == 2 ? lmc__crc_folds[0]
@@ -221,23 +219,14 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
                                               : lmc__crc_folds[2];
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
-    __m256i sum[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1);
-#ifndef LMC_NO_SNAPSHOT
-    const unsigned fold64 = width == 1 ? 1 : width == 2 ? 2 : width == 4 ? 3 : 4;
-    const __m256i k64 = _mm256_broadcastsi128_si256(lmc__crc64_factor(fold64));
-    __m256i sum64[8], start64 = _mm256_set_epi64x(0, 0, 0, -1);
-#endif
+    __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
     lmc__progress done = lmc__no_progress();
     uint8_t last[8 * 32];
     lmc__root_avx2 state;
     uint64_t c = 0;
     size_t i;
     unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm256_setzero_si256();
-#ifndef LMC_NO_SNAPSHOT
-    LMC__UNROLL for (p = 0; p < width; p++) sum64[p] = _mm256_setzero_si256();
-#endif
-    (void)wants_crc64;
+    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm256_setzero_si256();
     lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + 32 <= n; i += 32) {
         __m256i v[8];
@@ -246,50 +235,38 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             v[p] = lmc__load_avx2(src + i * width + 32 * p);
-            sum[p] = lmc__fold_vpclmul(sum[p], k, v[p]);
+            sum = _mm256_add_epi64(sum, v[p]);
+            crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
         }
-        sum[0] = _mm256_xor_si256(sum[0], start);
+        crc[0] = _mm256_xor_si256(crc[0], start);
         start = _mm256_setzero_si256(); /* for the first step only */
-#ifndef LMC_NO_SNAPSHOT
-        if (wants_crc64) {
-            LMC__UNROLL for (p = 0; p < width; p++) sum64[p] =
-                lmc__fold_vpclmul(sum64[p], k64, v[p]);
-            sum64[0] = _mm256_xor_si256(sum64[0], start64);
-            start64 = _mm256_setzero_si256();
-        }
-#endif
-        lmc__split_root_step_avx2(planes, &state, v, i, width, rotate, has_root);
+        lmc__split_root_step_avx2(planes, &state, v, i, width, order, has_root);
     }
     if (i) {
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum[p]);
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, crc[p]);
         for (p = 0; p < 4 * width; p++) c = _mm_crc32_u64(c, lmc__load64(last + 8 * p));
         done.crc = ~(uint32_t)c;
-#ifndef LMC_NO_SNAPSHOT
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(last + 32 * p, sum64[p]);
-        if (wants_crc64) done.crc64 = lmc__crc64_finish(0, last, 32 * width);
-#endif
     }
+    done.sum = lmc__sum_words_avx2(sum);
     done.n = i;
     done.n_right = state.n_right;
     return done;
 }
 
 /* Whether there is a root is a constant, so that the loop without one has its registers free; but
- * not for elements of 8 bytes, whose steps are long. rotate is tested once a step: as a constant it
+ * not for elements of 8 bytes, whose steps are long. order is tested once a step: as a constant it
  * would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate, int crc64)                                                                     \
+        enum lmc__order order)                                                                     \
     {                                                                                              \
         if (width == 8)                                                                            \
-            return lmc__split_root_loop_##isa(planes, root, src, n, 8, rotate, root != NULL,       \
-                                              crc64);                                              \
-        if (root && width == 1 && !rotate)                                                         \
-            return lmc__split_root_loop_##isa(planes, root, src, n, width, 0, 1, crc64);           \
-        if (root)                                                                                  \
-            return lmc__split_root_loop_##isa(planes, root, src, n, width, rotate, 1, crc64);      \
-        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, rotate, 0, crc64);          \
+            return lmc__split_root_loop_##isa(planes, root, src, n, 8, order, root != NULL);       \
+        if (root && width == 1 && !order)                                                          \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
+        if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
+        return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
 /* By strips what is rare: a root that is not the top plane. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
@@ -299,22 +276,16 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
     LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
     attribute static uint32_t lmc__split_root_##isa(                                               \
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
-        size_t n, unsigned width, int rotate, uint64_t *crc64)                                     \
+        size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
     {                                                                                              \
         lmc__progress done = lmc__no_progress();                                                   \
         if (!root || root->plane == width - 1) switch (width) {                                    \
-            case 1:                                                                                \
-                done = lmc__split_root_1_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
-                break;                                                                             \
-            case 2:                                                                                \
-                done = lmc__split_root_2_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
-                break;                                                                             \
-            case 4:                                                                                \
-                done = lmc__split_root_4_##isa(planes, root, src, n, rotate, crc64 != NULL);       \
-                break;                                                                             \
-            default: done = lmc__split_root_8_##isa(planes, root, src, n, rotate, crc64 != NULL);  \
+            case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
+            case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \
+            case 4: done = lmc__split_root_4_##isa(planes, root, src, n, order); break;            \
+            default: done = lmc__split_root_8_##isa(planes, root, src, n, order);                  \
             }                                                                                      \
-        return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, done);             \
+        return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
@@ -326,8 +297,8 @@ LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
  * width vectors, and onto each other at the end:
  *
  *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
- *     sum[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
- *     sum[1]       v1 ---------------------------> v1 ------->
+ *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
+ *     crc[1]       v1 ---------------------------> v1 ------->
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that once,
@@ -335,22 +306,18 @@ LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
-                                                             unsigned width, int rotate,
-                                                             int has_root, int wants_crc64)
+                                                             unsigned width, enum lmc__order order,
+                                                             int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
-    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512();
+    __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
+                          sum = _mm512_setzero_si512();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i, n_right = 0;
     unsigned p;
-#ifndef LMC_NO_SNAPSHOT
-    lmc__crc64_sum_avx512 sum64;
-    lmc__crc64_begin_avx512(&sum64, width);
-#endif
-    (void)wants_crc64;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
         has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
     if (has_root) {
@@ -370,15 +337,14 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             v[p] = lmc__load_avx512(src + i * width + 64 * p);
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            sum = _mm512_add_epi64(sum, v[p]);
+            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
+        crc[0] = _mm512_xor_si512(crc[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
-#ifndef LMC_NO_SNAPSHOT
-        if (wants_crc64) lmc__crc64_add_avx512(&sum64, v, width);
-#endif
-        if (rotate)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 1);
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__to_residuals_avx512(v[p], width, order);
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
@@ -401,10 +367,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
             n_right += ones;
         }
     }
-    if (i) done.crc = lmc__crc_finish(sum, width);
-#ifndef LMC_NO_SNAPSHOT
-    if (i && wants_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
-#endif
+    if (i) done.crc = lmc__crc_finish(crc, width);
+    done.sum = lmc__sum_words_avx512(sum);
     done.n = i;
     done.n_right = n_right;
     return done;
@@ -413,11 +377,10 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        int rotate, int crc64)                                                                     \
+        enum lmc__order order)                                                                     \
     {                                                                                              \
-        if (root)                                                                                  \
-            return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1, crc64);     \
-        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0, crc64);         \
+        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, order, 1);       \
+        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, order, 0);                 \
     }
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
@@ -426,23 +389,24 @@ LMC__DEFINE_SPLIT_ROOT(4)
 
 LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
                                                         const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, int rotate, int crc64)
+                                                        size_t n, enum lmc__order order)
 {
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL, crc64);
+    return lmc__split_root_loop_avx512(planes, root, src, n, 8, order, root != NULL);
 }
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
-                                                   unsigned width, int rotate, uint64_t *crc64)
+                                                   unsigned width, enum lmc__order order,
+                                                   uint64_t *sum)
 {
     lmc__progress done = lmc__no_progress();
     if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
-        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
-        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate, crc64 != NULL); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate, crc64 != NULL);
+        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
+        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
+        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
+        default: done = lmc__split_root_8_avx512(planes, root, src, n, order);
         }
-    return lmc__split_strips(k, planes, root, src, n, width, rotate, crc64, done);
+    return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
 }
 #endif
 #endif /* LMC_NO_ENCODER */

@@ -38,7 +38,7 @@
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t crc64; /* where it is wanted */
+    uint64_t sum; /* of its words, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -46,7 +46,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     lmc__progress none;
     none.n = none.n_right = 0;
     none.crc = 0;
-    none.crc64 = 0;
+    none.sum = 0;
     return none;
 }
 

@@ -2,14 +2,13 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 #include "kernels/crc32c.h"
-#include "kernels/crc64.h"
+#include "kernels/sum64.h"
 #include "kernels/split_join.h"
 #include "kernels/count.h"
 #include "kernels/map.h"
 #include "kernels/partition.h"
 #include "kernels/merge.h"
 #include "kernels/flatten.h"
-#include "kernels/fold.h"
 #include "kernels/strip.h"
 #include "kernels/split_root.h"
 #include "kernels/join_root.h"
@@ -26,8 +25,7 @@
  * object of its own, and with it the code of that tier.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
- *     neon         AArch64, with the instructions for CRC-32 and PMULL; neon_crc32: without PMULL,
- *                  neon_only: without both
+ *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
@@ -36,26 +34,24 @@
  * the same bytes, so that is a matter of speed only.
  */
 #if LMC__PART
-extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_crc32,
-    lmc__kernels_neon_only, lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul,
-    lmc__kernels_avx512;
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
 /* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
  * an argument. */
 #ifdef LMC_NO_SNAPSHOT
-#define LMC__CRCS(crc32c, crc64) crc32c
+#define LMC__SUMS(crc32c, sum64) crc32c
 #else
-#define LMC__CRCS(crc32c, crc64) crc32c, crc64
+#define LMC__SUMS(crc32c, sum64) crc32c, sum64
 #endif
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
-        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
+        lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, list_changes,                       \
-        lmc__rank_changes_##isa,
+        lmc__flatten_##isa, lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
@@ -92,30 +88,26 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
-    LMC__DECODERS(scalar, LMC__CRCS(lmc__crc32c_scalar, lmc__crc64_scalar),
+    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32 and for products of polynomials, with the first only, and with
- * neither: the only difference is the CRCs. Look-ups of 16-bit entries would want tables of 512
+/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of 512
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
-#define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
+#define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,           \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon, lmc__join_root_strips,           \
                   lmc__patch_scalar)                                                               \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_neon)
-};
-LMC__TABLE lmc__kernels lmc__kernels_neon_crc32 = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__crc64_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar)
 };
 #endif
 
@@ -127,13 +119,13 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
-    LMC__CRCS(lmc__crc32c_scalar, lmc__crc64_scalar), lmc__join_scalar, lmc__join_root_strips,
+    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
     lmc__merge_simde,
-    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
+    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
-    lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+    lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
     lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
@@ -143,17 +135,16 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 
 /* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
-#define LMC__AVX2_KERNELS(crc64, split_root)                                                       \
+#define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
-    LMC__DECODERS(avx2, LMC__CRCS(lmc__crc32c_avx2, crc64),                                        \
+    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__crc64_avx2, lmc__split_root_avx2)
-};
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
+/* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__crc64_avx2_vpclmul, lmc__split_root_vpclmul)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul)
 };
 #endif
 
@@ -161,7 +152,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    LMC__DECODERS(avx512, LMC__CRCS(lmc__crc32c_avx512, lmc__crc64_avx512),
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
     LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)

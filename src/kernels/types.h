@@ -10,9 +10,9 @@
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Three of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
- * is that of spec 7.6.
+ * Some of these types are knowledge of the format that kernels share, because they compute what
+ * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
+ * is that of the page on quantised elements.
  *
  * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
  * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
@@ -23,6 +23,10 @@
  */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
+
+/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
+ * sign and magnitude, as floats have it. */
+enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
  * looked at. */
@@ -56,7 +60,7 @@ typedef struct lmc__streaming {
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
     const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
-    uint64_t *crc64;     /* or NULL: join_root puts the CRC-64 of dst here, and takes no CRC-32C */
+    uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
@@ -68,50 +72,23 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* How the top byte of n elements is coded jointly with the `joined_bits` top bits of the byte below
- * it (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
- * from `packed_size` on, are in the others' free bits. */
-typedef struct lmc__joint {
-    unsigned joined_bits; /* 1 or 2; 0: not at all */
-    unsigned offset;      /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
-    size_t row, packed_size;
-    const uint8_t *packed; /* the rest is for join_root */
-    size_t first;          /* of its elements */
-    uint8_t *high, *low;   /* lists of a strip */
-} lmc__joint;
-
-LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned joined_bits, unsigned offset, size_t n)
-{
-    const size_t rows = joined_bits ? 8 / joined_bits : 1;
-    joint->joined_bits = joined_bits;
-    joint->offset = offset;
-    joint->row = (n + rows - 1) / rows;
-    joint->packed_size = joint->row * (rows - 1);
-    joint->packed = NULL;
-    joint->first = 0;
-    joint->high = joint->low = NULL;
-}
-
-/* What the elements of a block are joined of. With a joint the top plane's bytes are symbols,
- * whether they are there or, if it is the root, yet to be merged. */
+/* What the elements of a block are joined of. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
-    const lmc__joint *joint; /* how the two top planes are yet to be unfolded; or NULL */
     unsigned width;          /* bytes of an element */
-    int rotate;              /* rotate each to the right by one bit */
+    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
 
 LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
-                                            const lmc__merged *root, const lmc__joint *joint,
-                                            unsigned width, int rotate)
+                                            const lmc__merged *root, unsigned width,
+                                            enum lmc__order order)
 {
     lmc__join_source source;
     source.planes = planes;
     source.root = root;
-    source.joint = joint;
     source.width = width;
-    source.rotate = rotate;
+    source.order = order;
     return source;
 }
 
@@ -119,12 +96,10 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
-    unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
-/* A list for each class and grouped plane. Natural planes are those of class 0: n bytes exactly, no
- * lists. n: the elements of each class, which group counts. */
+/* A list for each class and plane. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
     size_t n[LMC__MAX_CLASSES];
@@ -149,6 +124,14 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
+/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
+ * bytes each, one behind another. Both have room for all that the patches say. */
+typedef struct lmc__undo {
+    uint32_t *place;
+    uint8_t *before;
+    size_t n;
+} lmc__undo;
+
 /* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
@@ -168,13 +151,12 @@ typedef struct lmc__grid {
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
  * stand where the scalar function does:
  *
- *     crc32c, crc64                              crc32c.h, crc64.h
+ *     crc32c, sum64                              crc32c.h, sum64.h
  *     join, split                                split_join.h
  *     split_root, join_root                      split_root.h, join_root.h
  *     is_constant, count_ones                    count.h
  *     map, partition, merge                      map.h, partition.h, merge.h
  *     flatten, unflatten                         flatten.h
- *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
  *     patch                                      patch.h
  *     list_changes, rank_changes                 changes.h
@@ -183,47 +165,43 @@ typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
-    uint64_t (*crc64)(uint64_t crc, const uint8_t *p, size_t size);
+    uint64_t (*sum64)(const uint8_t *p, size_t size);
 #endif
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                 int rotate);
+                 enum lmc__order order);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                           size_t n, lmc__streaming streaming);
     void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
                       unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
-                   size_t first, size_t n, const lmc__joint *joint);
-    uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
-                              const uint8_t *base, size_t n, unsigned width,
-                              const lmc__grouping *grouping, uint8_t *tally);
+    void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                          unsigned width, const lmc__grouping *grouping, uint8_t *tally);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                        const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
-                        const lmc__grouping *grouping, lmc__streaming streaming);
+                        const lmc__class_sides *sides, size_t n, unsigned width,
+                        enum lmc__order order, const lmc__grouping *grouping,
+                        lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                      const lmc__patches *changes, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping, const uint8_t *tally,
+                      const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
+                      const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                  int rotate);
+                  enum lmc__order order);
     uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
                            lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                           int rotate, uint64_t *crc64);
+                           enum lmc__order order, uint64_t *sum);
     int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
-    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
-                 size_t n, const lmc__joint *joint);
     uint32_t (*group)(const struct lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const uint8_t *base, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
-                           const lmc__changed *changed, size_t most, const uint8_t *src,
-                           const uint8_t *base, size_t n, unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
+                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                           unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const lmc__changed *changed, size_t n_changed);

@@ -14,10 +14,9 @@
 
 /*
  * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
+ * element gives the element of dst. dst may be base: a step reads its elements of base before it
+ * writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
@@ -35,7 +34,7 @@
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
  * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
+/* The bytes of a residual, from the lists of its class. next counts all
  * classes' elements here, also of those without a list: nothing depends on it then. The loops below
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -43,7 +42,6 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
-    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -54,15 +52,13 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
-        /* a natural plane has a byte for each element, in place i; a class's list is at its own
-         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
-            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
+            const lmc__side *const side = &sides->side[c][p];
+            r |= (uint64_t)(side->list ? side->list[at] : side->value) << 8 * p;
         }
-        r = own.subtract ? lmc__restore_element(r, b, width, 1)
-                         : lmc__restore_element(r, b, width, 0);
+        r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
+                                          : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
         lmc__store_element(dst, i, r, width);
     }
 }
@@ -87,37 +83,33 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 /* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                     const lmc__class_sides *sides, size_t n, unsigned width,
-                                    int subtract, const lmc__grouping *grouping,
+                                    enum lmc__order order, const lmc__grouping *grouping,
                                     lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     (void)streaming;
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Once a block. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
-    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    const unsigned n_classes = block->grouping->n_classes;
     unsigned p, c;
     memset(spread, 0, sizeof *spread);
-    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
     for (c = 0; c < n_classes; c++)
-        for (p = first; p < block->width; p++) {
+        for (p = 0; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
@@ -147,9 +139,9 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const uint8_t *const base = block->base;
-    const int subtract = block->subtract;
+    const enum lmc__order order = block->order;
     const uint8x16_t zero = vdupq_n_u8(0);
     size_t next[LMC__MAX_CLASSES] = {0}, i;
     uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
@@ -185,16 +177,16 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
-        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 7.3) */
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
         if (width >= 2) lmc__join_step_neon(v, width, 1);
-        if (subtract)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__restore_neon(v[p], b[p], width, 1);
-        else LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__restore_neon(v[p], b[p], width, 0);
+        if (order == LMC__ORDER_FLOAT)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
+        else
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
         LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
     }
     done->n = i;
@@ -205,10 +197,10 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
  * has left it. */
 static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__class_sides *sides, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping,
+                                  enum lmc__order order, const lmc__grouping *grouping,
                                   lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
@@ -244,9 +236,9 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                                              lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const uint8_t *const base = block->base;
-    const int subtract = block->subtract;
+    const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
     const size_t n = block->n;
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
@@ -293,19 +285,16 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. */
-            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            if (subtract)
+            if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, 1);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, 0);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* of base, this step's elements are in b: dst may be base */
             LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
         }
@@ -335,10 +324,10 @@ LMC__DEFINE_UNGROUP(8)
  * made. */
 LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
                                             const uint8_t *base, const lmc__class_sides *sides,
-                                            size_t n, unsigned width, int subtract,
+                                            size_t n, unsigned width, enum lmc__order order,
                                             const lmc__grouping *grouping, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
@@ -369,9 +358,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const unsigned n_classes = grouping->n_classes;
     const uint8_t *const base = block->base;
-    const int streams = streaming.is_on && dst != base, subtract = block->subtract;
+    const int streams = streaming.is_on && dst != base;
+    const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
     const size_t n = block->n, per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
@@ -409,18 +399,16 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
-        if (subtract)
+        if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_avx512(v[p], b[p], width, 1);
+                lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
         else
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_avx512(v[p], b[p], width, 0);
+                lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
@@ -457,11 +445,11 @@ LMC__DEFINE_UNGROUP(8)
  * byte, for the streamer's end is masked. */
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const uint8_t *base, const lmc__class_sides *sides,
-                                                size_t n, unsigned width, int subtract,
+                                                size_t n, unsigned width, enum lmc__order order,
                                                 const lmc__grouping *grouping,
                                                 lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);

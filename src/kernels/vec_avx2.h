@@ -83,29 +83,6 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-/* r[i] = v. */
-LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
-
-/* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE_AVX2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-
-/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte:
- * there are no shifts of bytes, so 16-bit lanes are shifted, and callers mask (fold_vec.inl). */
-LMC__INLINE_AVX2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
-{
-    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE_AVX2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
-{
-    return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-
-/* r = (mask & a) | (~mask & b), bit by bit. */
-LMC__INLINE_AVX2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
-{
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-}
-
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)

@@ -19,32 +19,6 @@ LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
-/* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE_AVX512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
-
-/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
-LMC__INLINE_AVX512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
-{
-    return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-LMC__INLINE_AVX512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
-{
-    return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
-}
-
-/* r = (mask & a) | (~mask & b), bit by bit. 0xCA is the table of that function: bit 4 mask + 2 a +
- * b of it is the result for these three bits. */
-LMC__INLINE_AVX512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
-{
-    return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
-LMC__INLINE_AVX512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
-{
-    return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
-}
-
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
  * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)

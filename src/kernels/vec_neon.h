@@ -35,9 +35,6 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 #endif
 }
 
-/* r[i] = v. */
-LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
-
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
@@ -47,32 +44,6 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 {
     *first = vzip1q_u8(a, b);
     *second = vzip2q_u8(a, b);
-}
-
-/* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
-
-/* r[i] = v[i] << k; r[i] = v[i] >> k. One instruction: shifts by vectors go right where negative.
- * Of bytes indeed, unlike on x86: no bits come from the neighbour. */
-LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)k));
-}
-LMC__INLINE uint8x16_t lmc__shr_neon(uint8x16_t v, unsigned k)
-{
-    return vshlq_u8(v, vdupq_n_s8((int8_t)-(int)k));
-}
-
-/* r = (mask & a) | (~mask & b), bit by bit. */
-LMC__INLINE uint8x16_t lmc__select_neon(uint8x16_t mask, uint8x16_t a, uint8x16_t b)
-{
-    return vbslq_u8(mask, a, b);
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
-{
-    return vcgeq_u8(v, from);
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are

@@ -62,100 +62,66 @@ LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of 
     return (a | a << 8) & 0x00FF00FF00FF00FFu;
 }
 
-/* Rotate each of the four 16-bit parts, or of the eight bytes, by one bit: the whole word is
- * shifted, and the bits that have come over from a neighbour are masked out. */
-LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v)
+/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
+ * bit, and in the order of two's complement the bits below the sign of what is negative flip before
+ * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
+ * a product without carries fills an element with its sign. */
+LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
-    return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u);
+    const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
+    return v ^ ((v >> (8 * width - 1) & lowest) * (all >> 1));
 }
-LMC__INLINE uint64_t lmc__rotr16x4(uint64_t v)
+LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__order order)
 {
-    return (v >> 1 & 0x7FFF7FFF7FFF7FFFu) | (v << 15 & 0x8000800080008000u);
+    const uint64_t lowest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width));
+    if (order == LMC__ORDER_NONE) return v;
+    if (order == LMC__ORDER_INTEGER) v = lmc__flip_negative(v, width);
+    return (v << 1 & ~lowest) | (v >> (8 * width - 1) & lowest);
 }
-LMC__INLINE uint64_t lmc__rotl8x8(uint64_t v)
+LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__order order)
 {
-    return (v << 1 & 0xFEFEFEFEFEFEFEFEu) | (v >> 7 & 0x0101010101010101u);
+    const uint64_t highest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width)) << (8 * width - 1);
+    if (order == LMC__ORDER_NONE) return r;
+    r = (r >> 1 & ~highest) | (r << (8 * width - 1) & highest);
+    return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
-LMC__INLINE uint64_t lmc__rotr8x8(uint64_t v)
-{
-    return (v >> 1 & 0x7F7F7F7F7F7F7F7Fu) | (v << 7 & 0x8080808080808080u);
-}
-LMC__INLINE uint32_t lmc__rotl32(uint32_t v) { return v << 1 | v >> 31; }
-LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
-LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
-LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
 
-/* v[p] = bytes of plane p of the eight elements at src, which is read exactly: 8 * width bytes. */
-LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
+/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
+ * 8 * width bytes. */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
+                             enum lmc__order order)
 {
-    int i;
-    switch (width) {
-    case 1:
-        v[0] = lmc__load64(src);
-        if (rotate) v[0] = lmc__rotl8x8(v[0]);
-        break;
-    case 2: {
-        uint64_t a = lmc__load64(src), b = lmc__load64(src + 8);
-        if (rotate) {
-            a = lmc__rotl16x4(a);
-            b = lmc__rotl16x4(b);
-        }
+    unsigned i;
+    for (i = 0; i < width; i++)
+        v[i] = width == 4 ? lmc__load32(src + 4 * i) | (uint64_t)lmc__load32(src + 16 + 4 * i) << 32
+                          : lmc__load64(src + 8 * i);
+    for (i = 0; i < width; i++) v[i] = lmc__to_residuals(v[i], width, order);
+    if (width == 2) {
+        const uint64_t a = v[0], b = v[1];
         v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
         v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
-        break;
     }
-    case 4:
-        for (i = 0; i < 4; i++) {
-            uint32_t a = lmc__load32(src + 4 * i), b = lmc__load32(src + 16 + 4 * i);
-            if (rotate) {
-                a = lmc__rotl32(a);
-                b = lmc__rotl32(b);
-            }
-            v[i] = a | (uint64_t)b << 32;
-        }
-        lmc__transpose4(v);
-        break;
-    default:
-        for (i = 0; i < 8; i++) {
-            v[i] = lmc__load64(src + 8 * i);
-            if (rotate) v[i] = lmc__rotl64(v[i]);
-        }
-        lmc__transpose8(v);
-    }
+    if (width == 4) lmc__transpose4(v);
+    if (width == 8) lmc__transpose8(v);
 }
 
 /* The inverse. v is destroyed. */
-LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, int rotate)
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
-    int i;
-    switch (width) {
-    case 1: lmc__store64(dst, rotate ? lmc__rotr8x8(v[0]) : v[0]); break;
-    case 2: {
-        uint64_t a = lmc__spread_even(v[0]) | lmc__spread_even(v[1]) << 8;
-        uint64_t b = lmc__spread_even(v[0] >> 32) | lmc__spread_even(v[1] >> 32) << 8;
-        if (rotate) {
-            a = lmc__rotr16x4(a);
-            b = lmc__rotr16x4(b);
-        }
-        lmc__store64(dst, a);
-        lmc__store64(dst + 8, b);
-        break;
+    unsigned i;
+    if (width == 2) {
+        const uint64_t low = v[0], high = v[1];
+        v[0] = lmc__spread_even(low) | lmc__spread_even(high) << 8;
+        v[1] = lmc__spread_even(low >> 32) | lmc__spread_even(high >> 32) << 8;
     }
-    case 4:
-        lmc__transpose4(v);
-        for (i = 0; i < 4; i++) {
-            uint32_t a = (uint32_t)v[i], b = (uint32_t)(v[i] >> 32);
-            if (rotate) {
-                a = lmc__rotr32(a);
-                b = lmc__rotr32(b);
-            }
-            lmc__store32(dst + 4 * i, a);
-            lmc__store32(dst + 16 + 4 * i, b);
-        }
-        break;
-    default:
-        lmc__transpose8(v);
-        for (i = 0; i < 8; i++) lmc__store64(dst + 8 * i, rotate ? lmc__rotr64(v[i]) : v[i]);
+    if (width == 4) lmc__transpose4(v);
+    if (width == 8) lmc__transpose8(v);
+    for (i = 0; i < width; i++) {
+        const uint64_t e = lmc__from_residuals(v[i], width, order);
+        if (width == 4) {
+            lmc__store32(dst + 4 * i, (uint32_t)e);
+            lmc__store32(dst + 16 + 4 * i, (uint32_t)(e >> 32));
+        } else lmc__store64(dst + 8 * i, e);
     }
 }
 
@@ -243,34 +209,6 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
         (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
     return lmc__collect_bits((ge & high) >> 7);
-}
-
-/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight,
- * so that one text serves all (fold_vec.inl). As there, shifts let bits of the neighbour in. */
-LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
-LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
-LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
-
-/* Sums of bytes modulo 256: the low 7 bits are added, whose carry ends in bit 7; the top bits are
- * added to that by xor, so that nothing is carried over. */
-LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
-{
-    const uint64_t top = LMC__ONES8 << 7;
-    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
-}
-LMC__INLINE uint64_t lmc__shl_scalar(uint64_t v, unsigned k) { return v << k; }
-LMC__INLINE uint64_t lmc__shr_scalar(uint64_t v, unsigned k) { return v >> k; }
-LMC__INLINE uint64_t lmc__select_scalar(uint64_t mask, uint64_t a, uint64_t b)
-{
-    return (a & mask) | (b & ~mask);
-}
-
-/* 255 in each byte where v >= from: the low seven bits compare by a subtraction that cannot borrow
- * from the next byte. */
-LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
-{
-    const uint64_t top = LMC__ONES8 << 7, low = (v | top) - (from & ~top);
-    return ((((v & ~from) | (~(v ^ from) & low)) & top) >> 7) * 255;
 }
 
 #if LMC__AVX2_TEXT || LMC__NEON

@@ -5,25 +5,24 @@
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 
-/* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
- * and its trailer (spec 10), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
+ * need, and its trailer (spec 3.2), by which a reader finds the index. */
 
 #ifndef LMC_NO_ENCODER
 /* features: but that of a base. base_identity: NULL if there is none. */
 static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_identity,
-                            uint32_t chain_depth, const lmc__kernels *k)
+                            const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
     memcpy(dst, lmc__magic, 8);
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
-    lmc__store16(dst + 10, LMC__HEADER_SIZE);
+    dst[LMC__ALGORITHM_AT] = 1;
     lmc__store32(dst + LMC__FEATURES_AT, features);
     if (base_identity) {
         lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
         memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
     }
-    lmc__store32(dst + LMC__CHAIN_DEPTH_AT, chain_depth);
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
 
@@ -57,12 +56,19 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
+/* 8 bytes at `magic` begin a file of a draft. */
+static int lmc__is_draft(const uint8_t *magic)
+{
+    return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
+}
+
 /* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
  * is called one, and not damaged, whatever else its header has become:
  *
- *     0  magic            12  flags: none yet  32  identity of the base, or 0
- *     8  version         16  features         64  depth of the chain, 0 without a base
- *    10  header's size    24  of no matter    76  Header_CRC of the bytes before
+ *     0  magic                       16  features        48  reserved
+ *     8  version                     24  of no matter    60  Header_CRC of the bytes before
+ *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
+ *    11  reserved
  *
  * Any feature that is not known could change what the file means, so all are refused. The minor
  * version says nothing that a decoder may go by. */
@@ -70,22 +76,19 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
 {
     uint64_t features;
     size_t i;
-    LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R4.1-1 */
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R4.1-2 */
-    /* R4.1-4 */
+    LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
+    /* R3-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT); /* R4.1-5 */
+    LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
+    for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R4.1-6 */
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);         /* R4.1-7 */
-    for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
-    /* R4.1-8 */
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
+    /* R3-10 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    /* R4.1-9 */
-    LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
-               LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -101,18 +104,9 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
 /* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
-    if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
+    if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
     if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
-}
-
-/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i.
- */
-static unsigned lmc__level_of(unsigned features)
-{
-    unsigned level = 0;
-    for (; features; features >>= 1) level++;
-    return level;
 }
 
 LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
@@ -123,9 +117,8 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
     memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
     info->has_base = lmc__has_base(header);
-    info->conformance_level = lmc__level_of(lmc__get_features(header));
+    info->features = lmc__get_features(header);
     info->format_minor = header[9];
     return LMC_OK;
 }
@@ -141,12 +134,12 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R10.3-1 */
-    /* R10.3-2 */
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
+    /* R3-16 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R10.3-3 */
-    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R10.3-4 */
-    /* R10.3-5, R10.3-6 */
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
+    /* R3-20 to R3-22 */
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);

@@ -48,7 +48,7 @@ typedef struct lmc__stream {
 /* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
-    lmc__buffer paths;          /* see lmc__add_path */
+    lmc__path_set paths;
     size_t n_files, n_streams;
 } lmc__listing;
 
@@ -67,7 +67,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     memset(l, 0, sizeof *l);
     lmc__init_buffer(&l->files, alloc_user);
     lmc__init_buffer(&l->streams, alloc_user);
-    lmc__init_buffer(&l->paths, alloc_user);
+    lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
 LMC__COLD static void lmc__free_listing(lmc__listing *l)
@@ -78,7 +78,7 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
     l->n_files = l->n_streams = 0;
     lmc__free_buffer(&l->files);
     lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths);
+    lmc__free_buffer(&l->paths.table);
 }
 
 /* One more stream, without files. */
@@ -153,29 +153,9 @@ static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset
     return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
 }
 
-/* Where the *piece* of a stream that has byte `position` ends: a tensor, or the largest range
- * before, between or behind tensors, or a file without tensors. 0: there is none, or nobody knows.
- */
-static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *stream,
-                                    uint64_t position)
-{
-    const size_t i = lmc__find_file(l, stream, position);
-    const lmc__listed_file *f;
-    const lmc_tensor *t;
-    size_t tensor;
-    if (i == stream->first_file + stream->n_files || stream->is_unknown) return 0;
-    f = lmc__listed_at(l, i);
-    tensor = lmc__find_listed_tensor(f, position - f->start);
-    t = tensor < f->file.n_tensors ? &f->file.tensors[tensor] : NULL;
-    /* one without bytes ends the piece before it, and is none itself: behind position it begins, at
-     * position it is not the one that was found */
-    if (!t) return f->start + f->file.size;
-    return f->start + (t->offset > position - f->start ? t->offset : t->offset + t->size);
-}
-
 /* -- rules -- */
 
-/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
  * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -189,7 +169,7 @@ static int lmc__is_path(const uint8_t *p, size_t size)
                 (n == 2 && p[start] == '.' && p[start + 1] == '.'))
                 return 0;
             start = i + 1;
-        } else if (p[i] == 0 || p[i] == '\\') {
+        } else if (p[i] == 0) {
             return 0;
         }
     }
@@ -219,7 +199,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 /* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
  * number are strings. What is added to the enum later has none: w->dtype of writing must be
  * LMC_AUTO for it. */
-#define LMC__LAST_DTYPE_CODE 22u
+#define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
@@ -560,17 +540,22 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     return lmc__check_names(l, stream, x.items);
 }
 
-/* The rules for all files together: no path twice, and a nameless file is alone. */
+/* The rules for all files together: no path twice, none below a file, and a nameless file is
+ * alone. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
+    const char *before = "";
     size_t i;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
-        const char *const path = lmc__listed_at(l, i)->file.path;
+        const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
-        /* R5.1-13 */
-        LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
+        size_t shared = 0;
+        /* R4-24 */
+        LMC__CHECK(i == 0 || (*file->path && (!first->is_described || *first->file.path)),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__add_path(&l->paths, i, path));
+        while (file->path[shared] && file->path[shared] == before[shared]) shared++;
+        LMC__TRY(lmc__add_path(&l->paths, file->path, shared, file->kind == LMC_FILE_DIRECTORY));
+        before = file->path;
     }
     return LMC_OK;
 }

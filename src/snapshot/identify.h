@@ -26,7 +26,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(c, job, content, job->job.src_size,
+    lmc__set_piece_sums(c, job, content, job->job.src_size,
                         c->wave.k->crc32c(0, content, job->job.src_size));
     job->job.status = LMC_OK;
 }

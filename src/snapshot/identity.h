@@ -3,33 +3,35 @@
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/crc32c.h"
-#include "kernels/crc64.h"
+#include "kernels/sum64.h"
 #include "kernels/types.h"
 #include "snapshot/sha256.h"
 
-/* Identities of a file's tensors and the CRC of the file (spec 9.2).
+/* Identities of a file's tensors and the CRC of the file (spec 7.1).
  *
- * A tensor's identity is a SHA-256 over the CRC-64s of its leaves of 256 KiB, its dtype and its
- * shape. The CRCs are what costs; so a file is cut into *pieces*, each within one block, and within
- * one leaf of one tensor or in none:
+ * A tensor's identity is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype and
+ * its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is cut
+ * into *pieces*, each within one block, and within one leaf of one tensor or in none:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), their CRC-64s taken by the workers in any order
- * while a block is in their caches, and joined in order (lmc__absorb): lmc__crc64_combine makes the
- * CRC of a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
+ * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
+ * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
+ * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
  *
  * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
  * known anyhow. The first piece of a block has that.
  *
  * A file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
-    uint64_t crc64; /* if in_tensor */
+    uint64_t sum; /* this and crc if in_tensor */
+    uint32_t crc;
     uint32_t size;
     int in_tensor;
+    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
     /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
      * piece they are */
     uint32_t part_size, part_crc;
@@ -46,23 +48,23 @@ typedef struct lmc__digester {
     size_t tensor;
     /* bytes of it */
     uint64_t tensor_done;
-    uint64_t leaf_crc;
-    uint32_t leaf_size, file_crc;
+    uint64_t leaf_sum;
+    uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 16 bytes for each tensor, or for the file */
     uint8_t *identities;
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 2" keeps its digest apart from any other use of SHA-256, and
+/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
  * the type that of a tensor from that of a file or a directory. */
 static void lmc__begin_identity(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
     lmc__sha256_init(&d->sha);
-    lmc__sha256_update(&d->sha, "LMC tensor 2", 13);
+    lmc__sha256_update(&d->sha, "LMC tensor 3", 13);
     lmc__sha256_update(&d->sha, &type, 1);
-    d->tensor_done = d->leaf_crc = 0;
-    d->leaf_size = 0;
+    d->tensor_done = d->leaf_sum = 0;
+    d->leaf_crc = d->leaf_size = 0;
 }
 
 /* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
@@ -71,6 +73,15 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_identity(d);
+}
+
+/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
+{
+    const size_t n = phase ? lmc__min(8 - phase, size) : 0;
+    uint8_t head[8] = {0};
+    if (n) memcpy(head + phase, p, n);
+    return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
 /* A file has an identity for each tensor, or one for itself if it has none. */
@@ -87,7 +98,9 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
     piece.in_tensor = 1;
-    piece.crc64 = 0;
+    piece.sum = 0;
+    piece.crc = 0;
+    piece.phase = 0;
     piece.part_size = piece.part_crc = 0;
     if (d->file->n_tensors) {
         while (d->planned_tensor < d->file->n_tensors &&
@@ -101,21 +114,24 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
         if (!piece.in_tensor)
             end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
     }
-    if (piece.in_tensor)
+    if (piece.in_tensor) {
+        piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
+    }
     piece.size = (uint32_t)lmc__min64(max, end - d->planned); /* max is at most a block */
     d->planned += piece.size;
     return piece;
 }
 
-/* The CRC of a leaf goes to the digest; the last may be short. */
+/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[8];
-    lmc__store64(field, d->leaf_crc);
-    lmc__sha256_update(&d->sha, field, 8);
-    d->leaf_crc = 0;
-    d->leaf_size = 0;
+    uint8_t field[12];
+    lmc__store32(field, d->leaf_crc);
+    lmc__store64(field + 4, d->leaf_sum);
+    lmc__sha256_update(&d->sha, field, 12);
+    d->leaf_sum = 0;
+    d->leaf_crc = d->leaf_size = 0;
 }
 
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
@@ -140,7 +156,7 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__sha256_finish(&d->sha, identity);
+    lmc__finish_fingerprint(&d->sha, identity);
     d->tensor++;
     lmc__begin_identity(d);
 }
@@ -158,11 +174,12 @@ static void lmc__finish_identities(lmc__digester *d)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC-64 is crc: size is not 0, and
- * leaf_size + size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint64_t crc, uint32_t size)
+/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
+ * size at most LMC__LEAF_SIZE. */
+static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
 {
-    d->leaf_crc = lmc__crc64_combine(d->leaf_crc, crc, size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
+    d->leaf_sum += sum;
     d->leaf_size += size;
     d->tensor_done += size;
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
@@ -176,7 +193,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
     lmc__finish_identities(d);
-    lmc__absorb(d, piece->crc64, piece->size);
+    lmc__absorb(d, piece->crc, piece->sum, piece->size);
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */

@@ -88,8 +88,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     uint32_t k;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->chain_depth != 0 && r->is_complete &&
-          (!base || base->n_files == r->tables.listing.n_files);
+    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     can = can && status == LMC_OK;

@@ -21,26 +21,25 @@
  *                  bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   offset         equals the sum of all sizes before: sections and blocks follow each other
- *                  without a gap, from the header up to the index itself
- *   section        its own CRCs, kind, number; size is at most what is left of the body
+ *   stored size    all of them, with the header and BLKS, add up to where the index stands
+ *   section        kind; size is at most what is left of the body
  *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
  *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   block entries  8 bytes each must be there before room for them is made; size above that of a
- *                  header, and at most that of a block stored as it is
+ *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
+ *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
  *   identity       equals that of the names and identities above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
 
-/* A run as the index has it. Its block entries are in tables.index. */
+/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* in tables.block_at */
-    uint64_t first_block;
-    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
-    const uint8_t *blocks;
+    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    uint64_t at, end, first_row;
+    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
+    size_t first_block, rows_at;
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
      * because its section is lost */
     enum lmc_status prediction;
@@ -52,10 +51,9 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* The body of a section of hashes. */
+/* A section of hashes. */
 typedef struct lmc__hash_section {
-    uint64_t at, size;
-    uint32_t crc;
+    uint64_t at, size; /* of the section, its header included */
 } lmc__hash_section;
 
 typedef struct lmc__tables {
@@ -64,9 +62,12 @@ typedef struct lmc__tables {
     lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
-    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
-     * - block_at[i] is a block's size */
-    lmc__buffer block_at;
+    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
+     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
+     * a block's size */
+    lmc__buffer rows, block_at;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
     /* of metadata, NUL-terminated */
     lmc__buffer keys;
     /* lmc__metadata_entry */
@@ -101,6 +102,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->index, alloc_user);
     visit(&t->runs, alloc_user);
     visit(&t->segments, alloc_user);
+    visit(&t->rows, alloc_user);
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
@@ -136,7 +138,6 @@ typedef struct lmc__index_parser {
     unsigned features;      /* of the file */
     uint64_t offset;        /* of the file: where the next section must begin */
     uint64_t position;      /* bytes of the last stream that are in runs so far */
-    uint32_t n_ancillary;
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -167,15 +168,14 @@ static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *strea
 
 /* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
  * must be complete. */
-static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
-                                             const uint8_t *body)
+static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
+                                             size_t body_size)
 {
     lmc__listing *const l = &x->t->listing;
     lmc__stream *stream;
     size_t i;
     LMC__TRY(lmc__check_stream_end(x));
-    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__list_files(l, body, (size_t)section->size));
+    LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
     for (i = stream->first_file; i < l->n_files; i++)
@@ -184,75 +184,73 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     return LMC_OK;
 }
 
-/* An entry of a run: body is that of its RUN section, which ends at x->p, where the block entries
- * begin. That as many are there as the run has blocks is looked at before room is made for them. */
-static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
-                                            const uint8_t *body)
+/* An entry of a run: body is that of its RUN section; stored: bytes of section and blocks. */
+static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
+                                            size_t body_size, uint64_t stored)
 {
+    const uint64_t head_size = LMC__SECTION_HEADER_SIZE + (uint64_t)body_size;
     lmc__tables *const t = x->t;
     lmc__listing *const l = &t->listing;
     lmc__reader_run r;
-    uint64_t *block_at;
-    size_t i;
     LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
-    LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_run(&r.run, &t->segments, body, (size_t)section->size, l, l->n_streams - 1,
-                            &x->position));
+    memset(&r, 0, sizeof r);
+    LMC__TRY(
+        lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
-    LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
+    LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
+                   stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
                LMC_ERR_CORRUPT);
     r.prediction = LMC_OK;
-    r.first_block = t->block_at.size / 8;
-    r.blocks = x->p;
-    LMC__TRY(lmc__append(&t->runs, &r, sizeof r));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (r.run.n_blocks + 1)));
-    block_at = lmc__table_blocks(t) + r.first_block;
-    for (i = 0; i < r.run.n_blocks; i++, x->p += LMC__BLOCK_ENTRY_SIZE) {
-        const uint32_t size = lmc__load32(x->p);
-        LMC__CHECK(size > LMC_BLOCK_HEADER_SIZE &&
-                       size <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&r.run, i),
-                   LMC_ERR_CORRUPT);
-        block_at[i] = x->offset;
-        x->offset += size;
-    }
-    block_at[i] = x->offset;
-    t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
+    r.at = x->offset + head_size;
+    r.end = x->offset + stored;
+    r.first_row = t->n_rows;
+    r.first_block = r.rows_at = SIZE_MAX;
+    t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
-    return LMC_OK;
+    return lmc__append(&t->runs, &r, sizeof r);
 }
 
-/* The next entry. Offsets are at most max_offset, below 2^63, after each: a body adds less than
- * 2^41 to them, the blocks of a run less than 2^56, so they do not overflow before that is seen. */
+/* The next entry. Offsets are at most max_offset, below 2^63, after each, so they do not
+ * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
-    const uint8_t *body;
     lmc__section section;
-    LMC__CHECK(x->end - x->p >= 8 + (int)LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
-    body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
-    x->offset += LMC__SECTION_HEADER_SIZE + section.size;
+    uint64_t stored, size;
+    const uint8_t *body;
+    lmc__cursor c;
+    c.p = x->p;
+    c.end = x->end;
+    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
-        LMC__CHECK(x->t->listing.n_streams && section.number == x->n_ancillary, LMC_ERR_CORRUPT);
-        x->n_ancillary++;
-        x->p = body;
+        LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
+        x->p = c.p;
         if (lmc__is_kind(&section, "hash")) {
             lmc__hash_section hashes;
-            hashes.at = x->offset - section.size;
-            hashes.size = section.size;
-            hashes.crc = section.body_crc;
+            hashes.at = x->offset;
+            hashes.size = stored;
             LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
         }
     } else {
-        LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
-        LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
-        LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc,
-                   LMC_ERR_CHECKSUM);
-        x->p = body + (size_t)section.size;
-        LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
-                                                : lmc__parse_run_entry(x, &section, body));
+        /* R4-3 */
+        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
+                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
+                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
+                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(&c, (size_t)size);
+        x->p = c.p;
+        if (lmc__is_kind(&section, "FILE")) {
+            LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
+            LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
+        } else LMC__TRY(lmc__parse_run_entry(x, body, (size_t)size, stored));
     }
-    LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
+    x->offset += stored;
     return LMC_OK;
 }
 
@@ -295,7 +293,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     x.p = body + LMC__INDEX_BODY_SIZE;
     x.end = t->index.data + t->index.size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
+    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
                LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
@@ -312,6 +310,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_identity(items, t->identity);
     LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    *offset = x.offset;
+    LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    t->rows_offset = x.offset;
+    *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
     return LMC_OK;
 }

@@ -10,53 +10,79 @@
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
 
-/* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
+/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
+ * grow.
  *
- *     head            copy of the file's header, counts, identity     LMC__INDEX_BODY_SIZE
- *     entry of FILE 0: offset | header and body of the section | facts of its files
- *     entry of RUN 0:  offset | header and body of the section | {size, Header_CRC} per block
- *     ...             one entry for each section before, in their order; of ancillary ones
- *                     offset | header
- *     metadata        sorted by key
- *     extension records
+ *     INDX  head               copy of the file's header, identity, counts    LMC__INDEX_BODY_SIZE
+ *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
+ *           entry of a RUN:    kind | stored size | size | body of the section
+ *           an ancillary one:  kind | stored size
+ *           ...                one entry for each section before, in their order
+ *           metadata           sorted by key
+ *           extension records
+ *     BLKS  a row for each block of all runs: size, Header_CRC
  *
  * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
  * its CRC, identities.
  *
- * Writer and restorer build the entries while blocks go by; the restorer then compares them with
- * those of the file byte for byte, so nothing else of an index that a pipe brings is to be checked.
- * A reader, which begins with the index, must parse it (index.h). */
+ * Writer and restorer build both while blocks go by; the restorer then compares them with those of
+ * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
+ * reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs and blocks stand behind them meanwhile. */
+ * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
+ * there: only then is it known how large they are together. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries;
+    lmc__buffer entries, rows;
     uint64_t limit; /* on their size */
+    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
+    lmc__buffer run_body;
+    uint64_t run_stored;
     /* in entries, of the file at hand: its facts, its identities, and where they end */
     size_t facts_at, identities_at, facts_end;
 } lmc__index_builder;
 
-/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be
- * endless. */
-static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
+/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
+ * which may be endless. */
+static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
+                                       size_t size)
 {
-    if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
-    return lmc__append(&b->entries, data, size);
+    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    return lmc__append(part, data, size);
 }
 
-/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
- * elsewhere. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
-                                          const uint8_t *head, const uint8_t *body,
-                                          size_t body_size)
+static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
+                                        const uint8_t *body, size_t body_size)
 {
-    uint8_t field[8];
-    lmc__store64(field, offset);
-    LMC__TRY(lmc__grow_index(b, field, 8));
-    LMC__TRY(lmc__grow_index(b, head, LMC__SECTION_HEADER_SIZE));
-    return lmc__grow_index(b, body, body_size);
+    LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
+    LMC__TRY(lmc__append_varint(&b->entries, stored));
+    if (lmc__is_lower(*kind)) return LMC_OK;
+    LMC__TRY(lmc__append_varint(&b->entries, body_size));
+    return lmc__grow_index(b, &b->entries, body, body_size);
+}
+
+/* The blocks of the run at hand, if there is one, are all there. */
+static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
+{
+    const uint64_t stored = b->run_stored;
+    b->run_stored = 0;
+    return stored ? lmc__index_entry(b, "RUN ", stored, b->run_body.data, b->run_body.size)
+                  : LMC_OK;
+}
+
+/* The next section, with its body; of an ancillary one only its size counts. */
+static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                          const uint8_t *body, uint64_t body_size)
+{
+    const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
+    LMC__TRY(lmc__index_run_end(b));
+    if (memcmp(kind, "RUN ", 4) != 0)
+        return lmc__index_entry(b, kind, stored, body, (size_t)body_size);
+    b->run_stored = stored;
+    b->run_body.size = 0;
+    return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
 /* Of the facts of a file, what stands before its identities. */
@@ -73,8 +99,9 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     b->facts_end = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__grow_index(
-            b, NULL, lmc__facts_head_size(file) + LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+        LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
+                                 lmc__facts_head_size(file) +
+                                     LMC_IDENTITY_SIZE * lmc__count_identities(file)));
     }
     return LMC_OK;
 }
@@ -126,23 +153,24 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     uint8_t entry[LMC__BLOCK_ENTRY_SIZE];
     lmc__store32(entry, (uint32_t)encoded_size);
     lmc__store32(entry + 4, lmc__load32(header + LMC__BLOCK_CRC_AT));
-    return lmc__grow_index(b, entry, sizeof entry);
+    b->run_stored += encoded_size;
+    return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
 /* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint32_t n_sections, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
+    uint32_t n_sections, n_metadata;
 } lmc__index_head;
 
 #ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memcpy(dst, head->header, LMC__HEADER_SIZE);
+    memcpy(dst + 64, head->identity, LMC_IDENTITY_SIZE);
     lmc__store32(dst + 80, head->n_sections);
     lmc__store32(dst + 84, head->n_metadata);
-    memcpy(dst + 88, head->identity, LMC_IDENTITY_SIZE);
 }
 #endif
 
@@ -152,7 +180,7 @@ static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
     memcpy(head->header, p, LMC__HEADER_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->identity, p + 88, LMC_IDENTITY_SIZE);
+    memcpy(head->identity, p + 64, LMC_IDENTITY_SIZE);
 }
 
 /* Names and identities of everything in the list that has them; items point into it. */

@@ -20,7 +20,7 @@ typedef struct lmc__item {
     const lmc_tensor *tensor; /* of the base's items; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 9.3 and 10. */
+/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
@@ -51,7 +51,7 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+/* Identity of the snapshot (spec 7.2), of items in any order: sorts them. Names and identities of
  * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
  * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
@@ -62,7 +62,7 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     size_t i;
     lmc__sort_items(item, n);
     lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, "LMC snapshot 2", 15);
+    lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
         uint8_t field[4];
         lmc__store32(field, (uint32_t)item[i].size);
@@ -70,7 +70,7 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
     }
-    lmc__sha256_finish(&sha, identity);
+    lmc__finish_fingerprint(&sha, identity);
 }
 
 typedef struct lmc__name_search {
@@ -108,52 +108,85 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Where key stands in a table of `size` keys, a power of two, or the free place where it should.
- * One is free, for the table is at most half full. */
-static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
+/* -- the paths of a snapshot -- */
+
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
+ * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
+ * that fill one place of the table; two different ones are taken for the same with a chance of n in
+ * 2^61. The two lowest bits of a place say what is known of the path: */
+enum {
+    LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+};
+
+typedef struct lmc__path_set {
+    lmc__buffer table; /* uint64_t; 0: free */
+    size_t n;
+} lmc__path_set;
+
+/* The place of the path with these bits, or the free one where it should be. */
+static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
-    size_t i = (size_t)key & (size - 1);
-    while (table[i] && table[i] != key) i = (i + 1) & (size - 1);
-    return i;
+    uint64_t *const place = (uint64_t *)(void *)table->data;
+    const size_t mask = table->size / 8 - 1;
+    size_t i = (size_t)(key >> 2) & mask;
+    while (place[i] && (place[i] ^ key) >> 2) i = (i + 1) & mask;
+    return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same keys. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__buffer *set)
+/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
+    const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
+    const size_t old_size = set->table.size / 8;
     lmc__buffer grown;
-    const uint64_t *const old = (const uint64_t *)(const void *)set->data;
-    const size_t old_size = set->size / 8, size = old_size ? 2 * old_size : 64;
     size_t i;
-    lmc__init_buffer(&grown, set->alloc_user);
-    LMC__TRY(lmc__append(&grown, NULL, 8 * size));
-    for (i = 0; i < old_size; i++) {
-        uint64_t *const table = (uint64_t *)(void *)grown.data;
-        if (old[i]) table[lmc__place_key(table, size, old[i])] = old[i];
-    }
-    lmc__free_buffer(set);
-    *set = grown;
+    lmc__init_buffer(&grown, set->table.alloc_user);
+    LMC__TRY(lmc__append(&grown, NULL, 8 * (old_size ? 2 * old_size : 64)));
+    for (i = 0; i < old_size; i++)
+        if (old[i]) *lmc__place_path(&grown, old[i]) = old[i];
+    lmc__free_buffer(&set->table);
+    set->table = grown;
     return LMC_OK;
 }
 
-/* Adds the path of file number n to the set, which has at most n, or refuses it (CORRUPT) if it is
- * there already. The set holds 64 bits of each path's SHA-256, in a table of open addressing, at
- * most half full, 0 for free: 16 to 32 bytes for each file, however long its path. Nobody can
- * choose paths that fill one place of the table; two different ones are taken for the same with a
- * chance of n in 2^63. */
-static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
+/* A path whose digest that is, so far as it has gone, is of that sort. */
+static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
-    lmc__sha256 sha;
-    uint64_t key, *table;
-    size_t place;
-    if (n >= set->size / 8 / 2) LMC__TRY(lmc__grow_paths(set));
-    table = (uint64_t *)(void *)set->data;
-    lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, path, strlen(path));
+    uint64_t key, *place;
+    if (set->n >= set->table.size / 16) LMC__TRY(lmc__grow_paths(set));
     lmc__sha256_finish(&sha, digest);
-    key = lmc__load64(digest) | 1; /* not 0 */
-    place = lmc__place_key(table, set->size / 8, key);
-    LMC__CHECK(table[place] == 0, LMC_ERR_CORRUPT);
-    table[place] = key;
+    key = lmc__load64(digest) & ~(uint64_t)3;
+    if (key == 0) key = 4;
+    place = lmc__place_path(&set->table, key);
+    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    LMC__CHECK(!(*place & flags & LMC__PATH_IS_ENTRY), LMC_ERR_CORRUPT);
+    LMC__CHECK(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY,
+               LMC_ERR_CORRUPT);
+    set->n += *place == 0;
+    *place |= key | flags;
     return LMC_OK;
+}
+
+/* The path of one more file, or refuses it (CORRUPT). Of the directories above it those are noted
+ * whose name ends behind the first `shared` bytes, which the path noted before has, too. */
+static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
+                                     int is_directory)
+{
+    const size_t size = strlen(path);
+    size_t i, done = 0;
+    lmc__sha256 sha;
+    lmc__sha256_init(&sha);
+    for (i = shared; i < size; i++) {
+        if (path[i] != '/') continue;
+        lmc__sha256_update(&sha, path + done, i - done);
+        done = i;
+        LMC__TRY(lmc__note_path(set, sha, LMC__PATH_IS_DIRECTORY));
+    }
+    lmc__sha256_update(&sha, path + done, size - done);
+    return lmc__note_path(
+        set, sha, is_directory ? LMC__PATH_IS_ENTRY | LMC__PATH_IS_DIRECTORY : LMC__PATH_IS_ENTRY);
 }

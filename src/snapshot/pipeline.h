@@ -44,6 +44,8 @@ typedef struct lmc__snapshot_job {
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
+    /* a reader's: number of its run */
+    size_t run;
     /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
      */
     int is_identified;
@@ -124,14 +126,15 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
- * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
+/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
+ * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
  * shrink, so jobs that are planned keep theirs. */
-static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
+static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
-    const size_t size = ((lmc_block_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    const size_t size =
+        ((lmc_block_workspace_size(block_size / width, width) + 15) & ~(size_t)15) + temp_size;
     LMC__TRY(lmc__reserve(&c->jobs,
                           lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
@@ -175,35 +178,42 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the CRC-64 of all that a job decodes goes, if that is one piece: then it is taken on the
- * way. NULL: pieces are summed up one by one, when they are decoded. */
-static uint64_t *lmc__whole_crc64(const lmc__coder *c, const lmc__snapshot_job *job)
+/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
+ * NULL: pieces are summed up one by one, when they are decoded. */
+static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
-    return piece && piece->in_tensor && piece->size == job->job.info.size ? &piece->crc64 : NULL;
+    return piece && piece->in_tensor && piece->phase == 0 && piece->size == job->job.info.size
+               ? &piece->sum
+               : NULL;
 }
 
-/* The CRCs of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own. Pieces of different jobs are
+/* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
+ * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
  * different ones, so tasks do not disturb each other. */
-static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
+static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
     for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
-        if (piece->in_tensor && job->job.streaming.crc64 != &piece->crc64)
-            piece->crc64 = k->crc64(0, content, piece->size);
+        if (piece->in_tensor) {
+            piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
+            if (job->job.streaming.sum != &piece->sum)
+                piece->sum = lmc__sum_words(k, content, piece->size, piece->phase);
+        }
         if (piece->part_size)
-            piece->part_crc =
-                piece->part_size == size ? crc : k->crc32c(0, content, piece->part_size);
+            piece->part_crc = piece->part_size == size ? crc
+                              : piece->in_tensor && piece->part_size == piece->size
+                                  ? piece->crc
+                                  : k->crc32c(0, content, piece->part_size);
         content += piece->size;
     }
 }
 
 #ifndef LMC_NO_ENCODER
-/* The CRCs of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
+/* The sums of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
  * Returns the CRC-32C of all that. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
@@ -212,7 +222,9 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
     size_t at, end, from, n, i = 0, left = 0; /* of piece i */
-    if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
+    for (; i < job->n_pieces; i++)
+        lmc__piece_at(c, job, i)->crc = 0, lmc__piece_at(c, job, i)->sum = 0;
+    if (i) left = lmc__piece_at(c, job, i = 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
         memcpy(copy, job->job.src + at, end - at);
@@ -220,7 +232,11 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
         for (from = at; from < end && i < job->n_pieces; from += n) {
             lmc__piece *const piece = lmc__piece_at(c, job, i);
             n = lmc__min(end - from, left);
-            if (piece->in_tensor) piece->crc64 = k->crc64(piece->crc64, copy + (from - at), n);
+            if (piece->in_tensor) {
+                const unsigned phase = (unsigned)(piece->phase + piece->size - left) % 8;
+                piece->crc = k->crc32c(piece->crc, copy + (from - at), n);
+                piece->sum += lmc__sum_words(k, copy + (from - at), n, phase);
+            }
             left -= n;
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
@@ -234,46 +250,48 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
 {
     const unsigned width = lmc_dtype_width(job->dtype);
     const size_t size = job->src_size;
-    const lmc__block_crcs crcs = {
-        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size), 0};
-    lmc__put_block_header(job->dst,
-                          lmc__log2_width(width) | LMC__LAYOUT_STORED << LMC__LAYOUT_SHIFT, 0, 0,
-                          size / width, size, crcs, k, job->position);
+    lmc__block_coding coding;
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_STORED;
+    coding.payload_size = size;
+    coding.content_crc = lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size);
+    lmc__put_block_header(job->dst, &coding, width, size / width, k, job->number);
     job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
 }
 
-/* Identities and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; the CRC-64 of a block of planes is taken on the way. Else with that
- * goes the CRC-32C of what it is of, and if that is not the block's, the block is stored and both
- * are of that. */
+/* Fingerprints and hashes are of what was encoded, though that may have changed since: a hash is of
+ * a copy, which is encoded; the sum of a block of planes is taken on the way. Else it is taken
+ * later, and with it the CRC of what it is of. If that is not the block's, the block is stored, and
+ * both are of that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     lmc__job *const block = &job->job;
+    lmc__piece *const whole = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
     const uint8_t *content;
+    uint32_t crc;
     if (job->content && job->may_change) {
         memcpy(job->content, block->src, block->src_size);
         block->src = job->content;
         job->may_change = 0;
     }
-    if (job->n_pieces == 1 && lmc__piece_at(c, job, 0)->in_tensor)
-        block->crc64 = &lmc__piece_at(c, job, 0)->crc64;
+    if (whole && whole->in_tensor && whole->phase == 0) block->sum = &whole->sum;
     content = lmc__encode_job(&c->wave, block, worker);
     if (block->status != LMC_OK) return;
-    if (block->has_crc64) {
-        lmc__piece_at(c, job, 0)->part_crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
+    crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
+    if (block->has_sum) {
+        whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->crc64) *block->crc64 = 0;
     if (job->may_change && content == block->src) {
-        if (lmc__sum_pieces(c, job) == lmc__load32(block->dst + LMC__CONTENT_CRC_AT)) return;
+        if (lmc__sum_pieces(c, job) == crc) return;
         lmc__store_job(c->wave.k, block); /* its slot has room */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
+        crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
     if (job->content && job->content != content) memcpy(job->content, content, block->src_size);
-    lmc__set_piece_crcs(c, job, content, block->src_size,
-                        lmc__load32(block->dst + LMC__CONTENT_CRC_AT));
+    lmc__set_piece_sums(c, job, content, block->src_size, crc);
 }
 #endif
 
@@ -289,13 +307,13 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.crc64 = job->is_identified ? lmc__whole_crc64(c, job) : NULL;
+        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
-    lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
@@ -398,13 +416,11 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
  * says. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
 {
-    const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
-                   layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
-    /* R7-11 */
+    const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
+    /* R3-12 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
-    /* R4.2-2 */
+    /* R3-13 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }

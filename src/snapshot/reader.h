@@ -54,7 +54,7 @@ struct lmc_reader {
     /* bytes of all runs */
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
-    uint32_t chain_depth;
+    int has_base;
     unsigned format_minor;
     /* what the file may use; all, if its header is lost */
     unsigned features;
@@ -159,7 +159,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->has_base = lmc__has_base(header);
     r->format_minor = header[9];
     r->features = lmc__get_features(header);
 }
@@ -190,6 +190,60 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
     lmc__keep_header(r, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
+ * when the run is wanted. */
+static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
+{
+    lmc__tables *const t = &r->tables;
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
+    uint64_t at = run->at, *block_at;
+    size_t i;
+    if (run->first_block != SIZE_MAX) return LMC_OK;
+    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->rows, size));
+    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
+    LMC__TRY(lmc__read_at(
+        r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
+        t->rows.data + rows_at, (size_t)size));
+    block_at = lmc__table_blocks(t) + first_block;
+    for (i = 0; i < n; i++) {
+        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
+                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
+                   LMC_ERR_CORRUPT);
+        block_at[i] = at;
+        at += encoded;
+    }
+    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    block_at[i] = at;
+    t->rows.size += (size_t)size;
+    t->block_at.size += 8 * ((size_t)n + 1);
+    run->rows_at = rows_at;
+    run->first_block = first_block;
+    return LMC_OK;
+}
+
+/* Those that came with the end of the source: to fetch them again would be a request for nothing.
+ */
+static enum lmc_status lmc__keep_rows(lmc_reader *r)
+{
+    const uint64_t tail_at = r->source.size - r->tail.size,
+                   from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    size_t i;
+    for (i = 0; i < lmc__count_runs(&r->tables); i++)
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= tail_at)
+            LMC__TRY(lmc__load_rows(r, i));
+    return LMC_OK;
+}
+
+/* What the rows say of a block; they were read. */
+static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
+{
+    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
@@ -224,7 +278,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
+    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
@@ -236,6 +290,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
         if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
     }
     LMC__TRY(lmc__check_runs(r));
+    LMC__TRY(lmc__keep_rows(r));
     lmc__free_buffer(&r->tail);
     r->is_complete = 1;
     return LMC_OK;
@@ -311,11 +366,9 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                                              const uint8_t *src, lmc_block_info *info)
 {
     const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = run->blocks + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
-    lmc_position position;
-    position.run = (uint32_t)number;
-    position.block = (uint32_t)block;
-    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), position, info));
+    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
+    LMC__TRY(
+        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
     LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
@@ -323,13 +376,13 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->features);
 }
 
-/* Bytes of the run, as a job of the wave: block number job->position.block, of which [offset, end)
+/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
  * is wanted, at dst. Its code will be at src. */
 static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
                              const uint8_t *src, uint8_t *dst)
 {
-    const uint64_t at = job->position.block * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->position.block);
+    const uint64_t at = job->number * (uint64_t)run->block_size;
+    const size_t size = lmc__block_size_at(run, job->number);
     job->src = src;
     job->skip = at < offset ? (size_t)(offset - at) : 0;
     job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
@@ -343,17 +396,16 @@ static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
-    lmc__job *const job = &lmc__job_at(r->coder, index)->job;
-    const lmc__reader_run *const run = lmc__run_at(r, job->position.run);
-    const uint64_t block = run->first_block + job->position.block;
+    lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
+    lmc__job *const job = &block_job->job;
+    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
     job->status = LMC_OK;
     if (r->options.parallel_reads)
         job->status = lmc__read_at(r, lmc__block_at(r)[block],
                                    r->coder->in[0].data + (job->src - r->coder->in[0].data),
                                    (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
     if (job->status == LMC_OK)
-        job->status =
-            lmc__read_known_block(r, job->position.run, job->position.block, job->src, &job->info);
+        job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
@@ -381,8 +433,8 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
         const size_t size = lmc__block_size_at(run, first + i);
-        job->position.run = (uint32_t)number;
-        job->position.block = (uint32_t)(first + i);
+        block_job->run = number;
+        job->number = (uint32_t)(first + i);
         lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
@@ -418,6 +470,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__coder *c = r->coder;
     uint64_t first = offset / run->block_size;
+    LMC__TRY(lmc__load_rows(r, number));
     while (first < blocks_end) {
         const size_t n =
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
@@ -432,7 +485,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             r->digester = digester;
             LMC__TRY(status);
         }
-        LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
+        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
         LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
         first += n;
     }
@@ -546,7 +599,6 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     base.get_file = lmc__get_reader_file;
     base.read = lmc__read_as_base;
     base.user = reader;
-    base.chain_depth = reader ? reader->chain_depth : 0;
     return base;
 }
 

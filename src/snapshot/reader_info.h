@@ -23,9 +23,8 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
     memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
-    info->chain_depth = r->chain_depth;
-    info->has_base = r->chain_depth != 0;
-    info->conformance_level = lmc__level_of(r->features);
+    info->has_base = r->has_base;
+    info->features = r->features;
     info->format_minor = r->format_minor;
     return LMC_OK;
 }
@@ -39,20 +38,25 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
  * after another, as hardly any file has more than one. */
 LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
-    const lmc__hash_section *const section =
+    const lmc__hash_section *const found =
         (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_HEAD_SIZE];
+    const size_t n = r->tables.hash_sections.size / sizeof *found;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t head[LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE];
+    lmc__section section;
     size_t i;
     for (i = 0; i < n; i++) {
-        if (section[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
-        if (!lmc__is_hash_body(head, sizeof head)) continue;
-        if (section[i].size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
-        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
-        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
-                   LMC_ERR_CHECKSUM);
+        if (found[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, found[i].at, head, sizeof head));
+        LMC__TRY(lmc__get_section(&section, head, k));
+        LMC__CHECK(lmc__is_kind(&section, "hash") &&
+                       section.size == found[i].size - LMC__SECTION_HEADER_SIZE,
+                   LMC_ERR_CORRUPT);
+        if (!lmc__is_hash_body(head + LMC__SECTION_HEADER_SIZE, LMC__HASH_HEAD_SIZE)) continue;
+        if (section.size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section.size));
+        LMC__TRY(lmc__read_at(r, found[i].at + LMC__SECTION_HEADER_SIZE, body->data, body->size));
+        LMC__CHECK(k->crc32c(0, body->data, body->size) == section.body_crc, LMC_ERR_CHECKSUM);
         return LMC_OK;
     }
     return LMC_ERR_NOT_FOUND;
@@ -150,14 +154,22 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
     return LMC_OK;
 }
 
-/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
- * that add up. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
+/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
+ * that shares add up. */
+static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
+{
+    uint64_t rest = stored % size, whole = stored / size * x;
+    unsigned shift = 0;
+    while (size >> shift > UINT32_MAX) shift++;
+    return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
+}
+
+/* Of each run its share: a listing wants numbers that add up, and no rows. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
-    uint64_t sum = 0;
     size_t number;
     if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
@@ -167,36 +179,40 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__run *run = &lmc__run_at(r, number)->run;
-        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-        const uint64_t n = lmc__min64(size, run->start + run->size - offset),
-                       at = offset - run->start;
-        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
-        const uint64_t before = at - first * run->block_size,
-                       behind = last * run->block_size + last_size - (at + n);
-        /* all of the blocks, less what lies before and behind in the first and the last of them, in
-         * proportion */
-        sum += block_at[last + 1] - block_at[first];
-        sum -= (block_at[first + 1] - block_at[first]) * before /
-               lmc__min64(run->block_size, run->size - first * run->block_size);
-        sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        const lmc__reader_run *const run = lmc__run_at(r, number);
+        const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
+        *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
+                         lmc__share(run->end - run->at, run->run.size, at);
         offset += n;
         size -= n;
     }
-    *encoded_size = sum;
+    return LMC_OK;
+}
+
+/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
+ * at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
+                                         uint64_t *found)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const uint64_t block = at / run->run.block_size;
+    *found = is_end ? run->end : run->at;
+    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number));
+    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
 /* The first block of the first run, and the last one of the last. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
-    const lmc__reader_run *first, *last;
     const lmc__stream *stream;
+    uint64_t from, to;
+    size_t first, last;
     if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
         return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
@@ -206,12 +222,12 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, 
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     stream = lmc__stream_of(r, f);
-    first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
-    *encoded_offset =
-        lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
-                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
-                    *encoded_offset;
+    first = lmc__find_run(r, stream, offset);
+    last = lmc__find_run(r, stream, offset + size - 1);
+    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
+    LMC__TRY(
+        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    *encoded_offset = from;
+    *encoded_size = to - from;
     return LMC_OK;
 }

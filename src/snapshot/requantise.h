@@ -148,9 +148,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    const size_t ws_size = lmc_block_workspace_size(
-        lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
+    const uint64_t *block_at;
+    const size_t ws_size =
+        lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
     enum lmc_status status = LMC_OK;
     lmc__buffer in, ws;
     uint64_t block;
@@ -161,6 +161,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number));
+    block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;

@@ -85,6 +85,8 @@ typedef struct lmc__restorer {
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
+    /* Of the section that was read last; BLKS is known to stand before the index. */
+    int has_rows;
     /* Bytes of all runs. */
     uint64_t total;
     lmc__origin origin;
@@ -303,8 +305,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
  * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
  * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
-                                                   const uint8_t *head)
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
@@ -317,9 +318,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
         if (left > r->index.limit) return LMC_ERR_LIMIT;
     }
-    LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
     r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     while (left != 0) {
         size_t n;
         LMC__TRY(lmc__fetch_all(r, 1));
@@ -333,30 +334,21 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return LMC_OK;
 }
 
-/* To the index: the section at hand, whose body was read last. head: its header. */
-static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
-{
-    return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
-                              r->body.data, r->body.size);
-}
-
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
  * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
  * index gets room for. In place, blocks that have bytes of two files could not be written. */
-static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section,
-                                          const uint8_t *head)
+static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
     lmc__listing *const l = &r->listing;
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
@@ -401,7 +393,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its position and what
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
@@ -414,14 +406,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
-    lmc_position position;
     lmc_block_info info;
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    position.run = r->n_runs - 1;
-    position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
-    LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
+    LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
@@ -435,7 +424,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
-    job->position = position;
+    job->number = (uint32_t)block;
     job->info = info;
     job->src = r->at;
     job->dst = out->data + out->size;
@@ -462,12 +451,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
  * given, so that must have reached the caller: the wave is decoded, and what it made is written,
  * before its first prediction is read. */
-static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
-                                        const uint8_t *head)
+static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(section->number == r->n_runs && r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -476,15 +464,14 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
-    LMC__TRY(lmc__restore_section(r, head));
+    LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
     r->n_runs++;
     r->largest = lmc__block_size_at(&run, 0);
-    LMC__TRY(
-        lmc__set_coder(&r->coder, r->largest, lmc__min(r->largest, LMC_MAX_BLOCK_ELEMENTS), 0));
+    LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
         LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
     return LMC_OK;
@@ -501,6 +488,21 @@ LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8
     return LMC_OK;
 }
 
+/* The table of blocks: as they were. */
+static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
+{
+    const lmc__buffer *const rows = &r->index.rows;
+    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__index_run_end(&r->index));
+    LMC__TRY(lmc__read_body(r, section));
+    /* R8-1, R8-2 */
+    LMC__CHECK(r->body.size == rows->size &&
+                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
+               LMC_ERR_CORRUPT);
+    r->has_rows = 1;
+    return LMC_OK;
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
  * metadata and the snapshot's identity. */
@@ -512,7 +514,6 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__index_head head;
     lmc__cursor c;
     const uint8_t *metadata;
-    LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
@@ -578,17 +579,19 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
-            LMC__TRY(lmc__skip_section(r, &section, bytes));
+            LMC__TRY(lmc__skip_section(r, &section));
             continue;
         }
         if (lmc__is_kind(&section, "RUN ")) {
-            LMC__TRY(lmc__restore_run(r, &section, bytes));
+            LMC__TRY(lmc__restore_run(r, &section));
             continue;
         }
         LMC__TRY(lmc__restore_stream_end(r));
-        if (lmc__is_kind(&section, "INDX")) break;
-        LMC__TRY(lmc__restore_files(r, &section, bytes));
+        LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
+                                                : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
@@ -605,6 +608,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
 static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->index.entries, alloc_user);
+    visit(&r->index.rows, alloc_user);
+    visit(&r->index.run_body, alloc_user);
     visit(&r->body, alloc_user);
     visit(&r->key, alloc_user);
     visit(&r->items, alloc_user);

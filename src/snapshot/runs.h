@@ -7,7 +7,7 @@
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
 
-/* RUN bodies (spec 5.2), both ways. */
+/* RUN bodies (spec 4.2), both ways. */
 
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
@@ -54,10 +54,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    /* R5.2-5 */
+    /* R3-12 */
     LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
-    /* R5.2-6 */
+    /* R3-12 */
     LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -73,34 +73,34 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 
 /* The fields of a RUN body that do not depend on the files:
  *
- *     varint Run_Size | u8 Log2_Block_Size | u8 Prediction | u8 Conversion
+ *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction and conversion, a conversion only of the snapshot's own bytes, sizes
- * within the format's limits. */
+ * Known kinds of prediction, sizes within the format's limits. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
-    unsigned log2_block;
+    uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
-    LMC__TRY(lmc__get8(c, &log2_block));
+    LMC__TRY(lmc__get_varint(c, &block_size));
     LMC__TRY(lmc__get8(c, &run->prediction));
-    LMC__TRY(lmc__get8(c, &run->conversion));
-    /* R5.2-3, R5.2-4 */
-    LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
+    LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
+    /* R4-43 */
+    LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
+                   block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
+                   (block_size & (block_size - 1)) == 0,
                LMC_ERR_UNSUPPORTED);
-    /* R5.2-4 */
-    LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R5.2-1 */
-    /* R5.2-2 */
-    LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
-               LMC_ERR_CORRUPT);
-    run->block_size = (size_t)1 << log2_block;
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    if (run->prediction > LMC__PREDICT_OWN) {
+        run->conversion = run->prediction - LMC__PREDICT_OWN;
+        run->prediction = LMC__PREDICT_OWN;
+    }
+    run->block_size = (size_t)block_size;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R5.2-7 */
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R4-46 */
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start; size 0: the rest of the piece. last: number of the
+/* The next segment, which begins at s->start. last: number of the
  * item or file of the last segment that has one, -1 at first. Items and files are numbered below
  * 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
@@ -109,6 +109,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = 0;
     s->base_offset = 0;
     LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
+    LMC__CHECK(s->size != 0, LMC_ERR_CORRUPT); /* R4-47 */
     LMC__TRY(lmc__get_varint(c, &reference));
     if (reference-- == 0) return LMC_OK;
     *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
@@ -116,7 +117,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R5.2-11 */
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R4-48 */
     }
     return LMC_OK;
 }
@@ -143,30 +144,25 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     c.p = body;
     c.end = body + size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R6.2-1 */
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R5.2-8 */
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R4-45 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
         for (i = 0; i < n_segments; i++) {
             const uint64_t left = run->start + run->size - s.start;
             LMC__TRY(lmc__get_segment(&c, &s, &last));
-            if (s.size == 0) {
-                const uint64_t end = lmc__find_piece_end(l, stream, s.start);
-                LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
-                s.size = end - s.start;
-            }
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R5.2-10 */
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R5.2-18 */
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R4-47 */
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R4-47 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R5.2-10 */
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
     }
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
@@ -185,23 +181,19 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     LMC__TRY(lmc__append_varint(out, run->size));
-    LMC__TRY(lmc__append8(out, lmc__log2_floor(run->block_size)));
-    LMC__TRY(lmc__append8(out, run->prediction));
-    LMC__TRY(lmc__append8(out, run->conversion));
+    LMC__TRY(lmc__append_varint(out, run->block_size));
+    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
     return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
 }
 
-/* Their segments: of all but the last of a piece the size is written. */
 static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
-                                            uint32_t n, const lmc__listing *l,
-                                            const lmc__stream *stream)
+                                            uint32_t n)
 {
     int64_t last = -1;
     uint32_t i;
     for (i = 0; i < n; i++) {
         const lmc__segment *const s = &segments[i];
-        const int is_rest = lmc__find_piece_end(l, stream, s->start) == s->start + s->size;
-        LMC__TRY(lmc__append_varint(out, is_rest ? 0 : s->size));
+        LMC__TRY(lmc__append_varint(out, s->size));
         if (s->base == 0) {
             LMC__TRY(lmc__append_varint(out, 0));
             continue;

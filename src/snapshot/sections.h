@@ -5,8 +5,8 @@
 #include "kernels/types.h"
 #include "snapshot/buffer.h"
 
-/* Sections (spec 5): a header of 24 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * the INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
+/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
+ * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
  * made of.
  *
  * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
@@ -15,28 +15,30 @@
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
  *
- *     0  kind        "FILE", "RUN ", "INDX"; ancillary ones begin with a lower-case letter
- *     4  number      each kind is counted apart, all ancillary ones together; 0 for the index
- *     8  size        of the body
- *    16  Head_CRC    of the bytes before
- *    20  Body_CRC    of the body
+ *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
+ *     4  size        of the body
+ *    12  Head_CRC    of the bytes before
+ *    16  Body_CRC    of the body
  *
  * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
-static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
-                                    const uint8_t *body, uint64_t size, const lmc__kernels *k)
+static void lmc__put_section_head(uint8_t *dst, const char *kind, uint64_t size, uint32_t body_crc,
+                                  const lmc__kernels *k)
 {
     memcpy(dst, kind, 4);
-    lmc__store32(dst + 4, number);
-    lmc__store64(dst + 8, size);
-    lmc__store32(dst + 16, k->crc32c(0, dst, 16));
-    lmc__store32(dst + 20, k->crc32c(0, body, (size_t)size));
+    lmc__store64(dst + 4, size);
+    lmc__store32(dst + 12, k->crc32c(0, dst, 12));
+    lmc__store32(dst + 16, body_crc);
+}
+static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
+                                    uint64_t size, const lmc__kernels *k)
+{
+    lmc__put_section_head(dst, kind, size, k->crc32c(0, body, (size_t)size), k);
 }
 #endif
 
 /* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
-    uint32_t number;
     uint64_t size;
     uint32_t body_crc;
 } lmc__section;
@@ -72,17 +74,17 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
-    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM); /* R5-1 */
+    LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
-    section->number = lmc__load32(p + 4);
-    section->size = lmc__load64(p + 8);
-    section->body_crc = lmc__load32(p + 20);
+    section->size = lmc__load64(p + 4);
+    section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R5-3 */
+    /* R4-3 */
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
+                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
+                   lmc__is_kind(section, "INDX"),
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
 
@@ -124,11 +126,11 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     do {
         LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2.1-1 */
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2.1-1 */
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2-1 */
     return LMC_OK;
 }
 
@@ -161,9 +163,9 @@ static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
-        /* R5.4-1, R5.4-2 */
+        /* R4-54 */
         LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R5.4-3 */
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R4-55 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;

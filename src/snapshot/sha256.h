@@ -106,3 +106,11 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     lmc__sha256_update(sha, end, 8);
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
+
+/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_IDENTITY_SIZE])
+{
+    uint8_t digest[32];
+    lmc__sha256_finish(sha, digest);
+    memcpy(fingerprint, digest, LMC_IDENTITY_SIZE);
+}

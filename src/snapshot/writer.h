@@ -38,7 +38,7 @@
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
  *
- *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | INDX | trailer |
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
  * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
@@ -59,13 +59,13 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 /* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
  * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
  * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, number, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, w->body.data, w->body.size));
+    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
@@ -74,6 +74,8 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
+    visit(&w->index.rows, alloc_user);
+    visit(&w->index.run_body, alloc_user);
     visit(&w->body, alloc_user);
     visit(&w->metadata, alloc_user);
     visit(&w->segments, alloc_user);
@@ -89,13 +91,12 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.segments, alloc_user);
 }
 
-/* What the file may use, as its header says before anything of it is known. At level archive planes
- * may become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used.
+/* What the file may use, as its header says before anything of it is known. With a read_back runs
+ * may refer to this snapshot, even if no twin is ever used.
  */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
-    return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
-           (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
@@ -135,10 +136,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
-    if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
     lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.identity : NULL,
-                    options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
+                    options->base ? w->plan.origin.identity : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -202,7 +201,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
         lmc__begin_waiting(w);
         return LMC_OK;
     }
-    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(listing->n_streams - 1)));
+    LMC__TRY(lmc__write_section(w, "FILE"));
     LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
     LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
     lmc__index_file(&w->index, &w->plan.file);
@@ -309,7 +308,7 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(lmc__grow_index(&w->index, entry,
+        LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, entry,
                                  8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
     }
     return LMC_OK;
@@ -330,14 +329,15 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
+    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
- * do not lie side by side. The trailer must come last: a file that has one is complete.
+/* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
+ * entries, for the two do not lie side by side. The trailer must come last: a file that has one is
+ * complete.
  *
  *     | section header |   head   | entries of files and runs | metadata |  trailer  |
  *       section          head       w->index.entries, as it has grown      trailer
@@ -352,6 +352,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
+    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
@@ -360,6 +361,10 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__sort_metadata(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
+    LMC__TRY(lmc__index_run_end(&w->index));
+    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
+    LMC__TRY(lmc__sink_write(w, section, sizeof section));
+    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
@@ -370,12 +375,10 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
         return LMC_ERR_LIMIT;
-    lmc__put_section_header(section, "INDX", 0, head, sizeof head,
-                            k); /* the head's CRC, to be continued */
-    lmc__store64(section + 8, body_size);
-    lmc__store32(section + 16, k->crc32c(0, section, 16));
-    lmc__store32(section + 20, k->crc32c(lmc__load32(section + 20), w->index.entries.data,
-                                         w->index.entries.size));
+    lmc__put_section_head(
+        section, "INDX", body_size,
+        k->crc32c(k->crc32c(0, head, sizeof head), w->index.entries.data, w->index.entries.size),
+        k);
     LMC__TRY(lmc__sink_write(w, section, sizeof section));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
     LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));

@@ -131,47 +131,51 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
     return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* The section of a run, as it is planned, to run_head. */
+static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
-    const lmc__listing *const listing = &w->plan.listing;
-    const size_t stream = listing->n_streams - 1;
+    const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
-    uint64_t position = w->plan.position;
     lmc__run run;
-    uint8_t *body;
-    size_t body_size;
-    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
-                         : lmc__plan_run(&w->plan, data, available, &w->planned));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
     memset(&run, 0, sizeof run);
     run.size = w->planned.size;
     run.block_size = w->planned.block_size;
     run.prediction = w->planned.prediction.kind;
     run.conversion = w->planned.prediction.conversion;
-    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof(lmc__segment));
+    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof *segments);
     head->size = 0;
     LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__append_run(head, &run));
-    LMC__TRY(lmc__append_segments(head, (const lmc__segment *)(const void *)w->plan.segments.data,
-                                  run.n_segments, listing, lmc__stream_at(listing, stream)));
-    body = head->data + LMC__SECTION_HEADER_SIZE;
-    body_size = head->size - LMC__SECTION_HEADER_SIZE;
-    lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
+    LMC__TRY(lmc__append_segments(head, segments, run.n_segments));
+    lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
+                            head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
+    return LMC_OK;
+}
+
+/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
+ * read again as every reader will. */
+static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+{
+    const lmc__listing *const listing = &w->plan.listing;
+    uint64_t position = w->plan.position;
+    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
+                         : lmc__plan_run(&w->plan, data, available, &w->planned));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
+    LMC__TRY(lmc__write_run_head(w));
     w->segments.size = 0;
-    LMC__TRY(lmc__parse_run(&w->run, &w->segments, body, body_size, listing, stream, &position));
+    LMC__TRY(lmc__parse_run(&w->run, &w->segments, w->run_head.data + LMC__SECTION_HEADER_SIZE,
+                            w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
+                            listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
     LMC__TRY(lmc__add_written_run(w));
-    LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
-                            run.block_size / lmc_dtype_width(w->planned.dtype), 0));
+    LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
     w->may_enlarge = w->options.log2_block == 0 && !w->planned.quant &&
-                     w->planned.dtype != LMC_AUTO && run.prediction == LMC__PREDICT_BASE &&
-                     run.size > run.block_size;
-    w->run_left = run.size;
+                     w->planned.dtype != LMC_AUTO && w->run.prediction == LMC__PREDICT_BASE &&
+                     w->run.size > w->run.block_size;
+    w->run_left = w->run.size;
     w->plan.position = position;
     return LMC_OK;
 }
@@ -191,7 +195,7 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
                  per_piece = LMC__COMPARED_SIZE / width;
-    uint8_t base[LMC__COMPARED_SIZE], *const head = w->run_head.data;
+    uint8_t base[LMC__COMPARED_SIZE];
     size_t piece, i, n_changed = 0;
     w->may_enlarge = 0;
     if (step < LMC__COMPARED_SIZE) return LMC_OK;
@@ -207,11 +211,8 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (w->options.read_back)
         ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
             w->planned.block_size;
-    for (i = LMC__SECTION_HEADER_SIZE; head[i] & 0x80; i++) {} /* Run_Size */
-    head[i + 1] = (uint8_t)(head[i + 1] + LMC__SPARSE_MORE_LOG2);
-    lmc__put_section_header(head, "RUN ", w->n_runs - 1, head + LMC__SECTION_HEADER_SIZE,
-                            w->run_head.size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return lmc__set_coder(&w->coder, w->planned.block_size, w->planned.block_size / width, 0);
+    LMC__TRY(lmc__write_run_head(w));
+    return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
@@ -238,8 +239,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         if (w->options.content_hashes && !w->in_group)
             LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
         if (head_size)
-            LMC__TRY(lmc__index_section(&w->index, w->offset, start,
-                                        start + LMC__SECTION_HEADER_SIZE,
+            LMC__TRY(lmc__index_section(&w->index, "RUN ", start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         if (w->options.read_back)
@@ -317,8 +317,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = quant;
     job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
-    job->position.run = w->n_runs - 1;
-    job->position.block = w->block++;
+    job->number = w->block++;
     out->size += slot;
     w->run_left -= size;
     return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);

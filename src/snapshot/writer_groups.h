@@ -104,9 +104,9 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     while (d->absorbed < file->size) {
         const uint8_t *const at = data + (size_t)d->absorbed;
         lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc64 = k->crc64(0, at, piece.size);
+        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
+        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
         piece.part_size = piece.size;
-        piece.part_crc = k->crc32c(0, at, piece.size);
         lmc__absorb_piece(d, &piece);
     }
     if (w->options.content_hashes) {
@@ -118,8 +118,7 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind,
-                                          uint32_t number); /* writer.h */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
 /* The FILE body of the last n of the list, which have no tensors. */
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
@@ -164,7 +163,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
     LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
-    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(l->n_streams - 1)));
+    LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {

@@ -43,9 +43,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
     LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
-    job->position.run = t->options->run;
-    job->position.block = (uint32_t)t->block++;
-    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->position, &job->info));
+    job->number = (uint32_t)t->block++;
+    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
     LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
@@ -80,7 +79,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     }
     /* the prediction before the workspace, for with one that is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
-    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n) ||
+    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
         return LMC_ERR_WORKSPACE;
     return LMC_OK;

@@ -92,11 +92,10 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dtype = options->dtype;
         job->level = options->level;
         job->is_ungrouped = 0;
-        job->crc64 = NULL;
+        job->sum = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
-        job->position.run = options->run;
-        job->position.block = (uint32_t)(first + n);
+        job->number = (uint32_t)(first + n);
         place += job->dst_size;
     }
     return n;
@@ -169,10 +168,11 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.base = (const uint8_t *)options->prediction;
     block.width = lmc_dtype_width(options->dtype);
     block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.rotate = lmc__rotates(options->dtype);
+    block.order = lmc__order_of(options->dtype, 0);
+    block.own = lmc__order_of(options->dtype, 1);
     block.level = LMC_LEVEL_DEFAULT;
     block.may_group = 1;
-    block.crc64 = NULL;
+    block.sum = NULL;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 

@@ -29,8 +29,13 @@
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
+static unsigned lmc__log2_width(unsigned width)
+{
+    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
+
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22 (spec 7), and at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -102,8 +107,9 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     memset(wave, 0, sizeof *wave);
     wave->k = lmc__get_kernels();
     wave->temp_size = block_size;
-    wave->workspace_size =
-        lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+    wave->workspace_size = lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype),
+                                                    lmc_dtype_width(options->dtype)) +
+                           block_size;
     if (ws) {
         wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
         wave->workspaces = (uint8_t *)ws + skip + jobs_size;

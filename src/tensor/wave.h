@@ -36,10 +36,10 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant;
     uint64_t first_element;
-    /* Encoding: where the CRC-64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_crc64: it was. */
-    uint64_t *crc64;
-    int has_crc64;
+    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
+     * has_sum: it was. */
+    uint64_t *sum;
+    int has_sum;
     /* Encoding: its header says Grouping 0, for the file may have no other. */
     int is_ungrouped;
 
@@ -49,7 +49,7 @@ typedef struct lmc__job {
     lmc__streaming streaming;
     size_t skip, keep;
 
-    lmc_position position;
+    uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
     enum lmc_status status;
 } lmc__job;
@@ -64,7 +64,7 @@ typedef struct lmc__wave {
 } lmc__wave;
 
 /* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 8 MiB do not come in fours. */
+ * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -111,13 +111,13 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
         source.first = job->first_element;
         source.n = job->src_size / job->quant->width;
         job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->position, ws,
+                                            job->quant, &source, job->level, job->number, ws,
                                             wave->workspace_size, &content);
     } else
         job->status =
             lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
                               job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
-                              job->position, ws, wave->workspace_size, job->crc64, &job->has_crc64);
+                              job->number, ws, wave->workspace_size, job->sum, &job->has_sum);
     return content;
 }
 #endif
