@@ -56,7 +56,7 @@
  *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
- *   snapshot   buffer sha256 order identity ends pipeline names sections files put_files texts
+ *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
  *              writer restore index reader reader_info find in_place requantise salvage
  *              salvage_walk salvage_place salvage_open salvage_read open identify memory stdio
@@ -586,7 +586,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
-#define LMC_IDENTITY_SIZE 16
+#define LMC_FINGERPRINT_SIZE 16
 #define LMC_MAX_RANK 32
 
 enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
@@ -600,7 +600,7 @@ typedef struct lmc_tensor {
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
     /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
@@ -656,8 +656,9 @@ typedef struct lmc_file {
     uint32_t mtime_ns; /* 0 .. 999,999,999 */
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
-    uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
+                                                  tensor */
     /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
      * as for tensors; the name of a file without tensors is its path. */
     const struct lmc_base_part *base_parts;
@@ -689,11 +690,11 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose identities are known, from
- * a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
- * stand (of several, the one in the file of the same path); files without tensors are matched by
- * path. */
+/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
+ * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
+ * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
+ * they stand (of several, the one in the file of the same path); files without tensors are matched
+ * by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -740,7 +741,7 @@ typedef struct lmc_writer_options {
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
-     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Fingerprints tell
      * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
@@ -833,10 +834,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer
  * all calls of the writer return that error again. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
-    uint64_t size;                       /* bytes handed to the sink so far */
-    int is_finished;                     /* 1: lmc_writer_finish has returned LMC_OK */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
-    uint64_t reserved[4];                /* zero; see the head of this part */
+    uint64_t size;                             /* bytes handed to the sink so far */
+    int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
+    uint64_t reserved[4];                      /* zero; see the head of this part */
 } lmc_writer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
                                                           lmc_writer_info *info);
@@ -887,7 +888,7 @@ typedef struct lmc_restore_options {
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. identity: gets that of the snapshot; or NULL.
+ * checked: keep what was written aside until then. fingerprint: gets that of the snapshot; or NULL.
  * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
@@ -900,8 +901,8 @@ typedef struct lmc_restore_options {
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
- * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
- *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
+ * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
  *   kind or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
@@ -912,9 +913,9 @@ typedef struct lmc_restore_options {
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                           uint8_t identity[LMC_IDENTITY_SIZE],
-                                                           const lmc_restore_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
+    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+    const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -927,12 +928,12 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
+    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
      * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
      * 35 % where the machine has no VPCLMULQDQ. */
-    int skip_identities;
+    int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
@@ -955,10 +956,10 @@ LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
 typedef struct lmc_snapshot_info {
-    size_t n_files, n_metadata;               /* 0 in a header */
-    uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
-    uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    int has_base;                             /* 1: it is a delta */
+    size_t n_files, n_metadata;                     /* 0 in a header */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];      /* all zero in a header */
+    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
+    int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
     unsigned format_minor; /* of the version that it was written by */
     uint64_t reserved[4];  /* zero; see the head of this part */
@@ -1040,15 +1041,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
                                                            size_t file_number);
 #endif
-/* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
- * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
+/* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
+ * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                         const lmc_stream *stream,
                                                         const lmc_parallel *parallel,
                                                         void *alloc_user);
-/* Identity of a base; LMC_ERR_MEMORY. */
+/* Fingerprint of a base; LMC_ERR_MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t identity[LMC_IDENTITY_SIZE],
+                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                         void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
@@ -1148,7 +1149,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
  * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
  * and size in a run of the same number, it is as good as the right one; where both are found, both
- * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is
+ * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
@@ -1201,7 +1202,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
 /* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
- * (SIZE_MAX: the file) the one that was written? 1: yes, it has the identity (the CRC) that the
+ * (SIZE_MAX: the file) the one that was written? 1: yes, it has the fingerprint (the CRC) that the
  * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
 #endif /* LMC_NO_SALVAGE */
@@ -1709,7 +1710,7 @@ enum {
 #define LMC__HEADER_SIZE 64u
 #define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
 #define LMC__FEATURES_AT 16u  /* Incompatible */
-#define LMC__BASE_IDENTITY_AT 32u
+#define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible: what the file may use. */
@@ -14317,7 +14318,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  *      +--> with is_recovered compared, in the end, with what was restored
  *
  * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
  * those that came in.
  *
  * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
@@ -17533,8 +17534,8 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
- * and dtypes, so its speed does not matter, and plain C will do.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter, and plain C will do.
  *
  * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
  * state is by value, without memory of its own: a copy of it goes on by itself.
@@ -17543,7 +17544,7 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: identity.h and spec 9.2. */
+ * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 9.2. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -17640,11 +17641,11 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 }
 
 /* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
-static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_IDENTITY_SIZE])
+static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];
     lmc__sha256_finish(sha, digest);
-    memcpy(fingerprint, digest, LMC_IDENTITY_SIZE);
+    memcpy(fingerprint, digest, LMC_FINGERPRINT_SIZE);
 }
 
 /* == snapshot/order.h ========================================================================== */
@@ -17699,13 +17700,13 @@ LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_be
     return low;
 }
 
-/* == snapshot/identity.h ======================================================================= */
+/* == snapshot/fingerprint.h ==================================================================== */
 
-/* Identities of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
  *
- * A tensor's identity is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype and
- * its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is cut
- * into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
+ * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
+ * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
@@ -17746,12 +17747,12 @@ typedef struct lmc__digester {
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
     /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *identities;
+    uint8_t *fingerprints;
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
  * the type that of a tensor from that of a file or a directory. */
-static void lmc__begin_identity(lmc__digester *d)
+static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
     lmc__sha256_init(&d->sha);
@@ -17766,7 +17767,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
     d->file = file;
-    lmc__begin_identity(d);
+    lmc__begin_fingerprint(d);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -17778,8 +17779,8 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has an identity for each tensor, or one for itself if it has none. */
-static size_t lmc__count_identities(const lmc_file *file)
+/* A file has a fingerprint for each tensor, or one for itself if it has none. */
+static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
 }
@@ -17831,7 +17832,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
+static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -17850,22 +17851,22 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, identity);
+    lmc__finish_fingerprint(&d->sha, fingerprint);
     d->tensor++;
-    lmc__begin_identity(d);
+    lmc__begin_fingerprint(d);
 }
 
 /* To where the index has room for it. */
-static void lmc__finish_identity(lmc__digester *d)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
-    lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
-static void lmc__finish_identities(lmc__digester *d)
+static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
-        lmc__finish_identity(d);
+        lmc__end_fingerprint(d);
 }
 
 /* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
@@ -17886,15 +17887,15 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
-    lmc__finish_identities(d);
+    lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
-    if (d->file->n_tensors) lmc__finish_identities(d);
-    else lmc__finish_identity(d);
+    if (d->file->n_tensors) lmc__finish_fingerprints(d);
+    else lmc__end_fingerprint(d);
 }
 
 /* == snapshot/ends.h =========================================================================== */
@@ -17903,8 +17904,8 @@ static void lmc__finish_digester(lmc__digester *d)
  * need, and its trailer (spec 3.2), by which a reader finds the index. */
 
 #ifndef LMC_NO_ENCODER
-/* features: but that of a base. base_identity: NULL if there is none. */
-static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_identity,
+/* features: but that of a base. base_fingerprint: NULL if there is none. */
+static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
@@ -17913,9 +17914,9 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     dst[9] = LMC_FORMAT_MINOR;
     dst[LMC__ALGORITHM_AT] = 1;
     lmc__store32(dst + LMC__FEATURES_AT, features);
-    if (base_identity) {
+    if (base_fingerprint) {
         lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
-        memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+        memcpy(dst + LMC__BASE_FINGERPRINT_AT, base_fingerprint, LMC_FINGERPRINT_SIZE);
     }
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
@@ -17935,12 +17936,12 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta: the header has an identity of a base, which is never all zero. */
+/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
+    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
     unsigned i, any = 0;
-    for (i = 0; i < LMC_IDENTITY_SIZE; i++) any |= identity[i];
+    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
     return any != 0;
 }
 
@@ -18010,7 +18011,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
     info->has_base = lmc__has_base(header);
     info->features = lmc__get_features(header);
     info->format_minor = header[9];
@@ -18076,7 +18077,7 @@ typedef struct lmc__snapshot_job {
     int may_change;
     /* a reader's: number of its run */
     size_t run;
-    /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
+    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
      */
     int is_identified;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
@@ -18494,9 +18495,9 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
-    const uint8_t *identity;  /* or NULL: only the name counts */
-    size_t file_number;       /* of the base's items: where it is */
-    const lmc_tensor *tensor; /* of the base's items; NULL: the whole file */
+    const uint8_t *fingerprint; /* or NULL: only the name counts */
+    size_t file_number;         /* of the base's items: where it is */
+    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -18506,15 +18507,16 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by identity. */
+/* For lmc__heap_sort: by name, then by fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
     int order = lmc__compare_names(x, y);
-    return order || !x->identity ? order : memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
+    return order || !x->fingerprint ? order
+                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
-/* By name, then by identity. */
+/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -18530,10 +18532,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Identity of the snapshot (spec 7.2), of items in any order: sorts them. Names and identities of
- * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
+ * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
  * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
+static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -18547,9 +18549,9 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__store32(field, (uint32_t)item[i].size);
         lmc__sha256_update(&sha, field, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
-        lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
+        lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
-    lmc__finish_fingerprint(&sha, identity);
+    lmc__finish_fingerprint(&sha, fingerprint);
 }
 
 typedef struct lmc__name_search {
@@ -18574,14 +18576,14 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
     return lmc__find_first(0, n, lmc__is_name_before, &search);
 }
 
-/* name and identity stay with whoever has them. */
+/* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *identity)
+                                        const uint8_t *fingerprint)
 {
     lmc__item item;
     item.name = (const uint8_t *)name;
     item.size = size;
-    item.identity = identity;
+    item.fingerprint = fingerprint;
     item.file_number = 0;
     item.tensor = NULL;
     return lmc__append(items, &item, sizeof item);
@@ -19987,7 +19989,7 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
 /* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
  * grow.
  *
- *     INDX  head               copy of the file's header, identity, counts    LMC__INDEX_BODY_SIZE
+ *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
  *           entry of a RUN:    kind | stored size | size | body of the section
  *           an ancillary one:  kind | stored size
@@ -19997,7 +19999,7 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
  * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, identities.
+ * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
  * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
@@ -20014,8 +20016,8 @@ typedef struct lmc__index_builder {
     /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
     lmc__buffer run_body;
     uint64_t run_stored;
-    /* in entries, of the file at hand: its facts, its identities, and where they end */
-    size_t facts_at, identities_at, facts_end;
+    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
+    size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
 
 /* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
@@ -20059,7 +20061,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kin
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its identities. */
+/* Of the facts of a file, what stands before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
@@ -20075,7 +20077,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
                                  lmc__facts_head_size(file) +
-                                     LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+                                     LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file)));
     }
     return LMC_OK;
 }
@@ -20084,25 +20086,26 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
-    b->identities_at = b->facts_at + lmc__facts_head_size(file);
-    b->facts_end = b->identities_at + LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
+    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the identities of the file at hand. They move when the index grows: so a
- * digester is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_identities(const lmc__index_builder *b)
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
+ * a digester is told anew before each wave is absorbed. */
+static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
-    return b->entries.data + b->identities_at;
+    return b->entries.data + b->fingerprints_at;
 }
 
-/* The identities of a file, as an index has them. The stream's memory is the list's own. */
-static void lmc__keep_identities(lmc_file *file, const uint8_t *identities)
+/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
     size_t i;
-    if (file->n_tensors == 0) memcpy(file->identity, identities, LMC_IDENTITY_SIZE);
+    if (file->n_tensors == 0) memcpy(file->fingerprint, fingerprints, LMC_FINGERPRINT_SIZE);
     for (i = 0; i < file->n_tensors; i++)
-        memcpy(tensors[i].identity, identities + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+        memcpy(tensors[i].fingerprint, fingerprints + LMC_FINGERPRINT_SIZE * i,
+               LMC_FINGERPRINT_SIZE);
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
@@ -20110,13 +20113,13 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
                                 uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
-    d->identities = lmc__index_identities(b);
+    d->fingerprints = lmc__index_fingerprints(b);
     lmc__finish_digester(d);
     if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
-    lmc__store32(d->identities - 4, d->file_crc);
+    lmc__store32(d->fingerprints - 4, d->file_crc);
     file->size = file_size;
     file->crc = d->file_crc;
-    lmc__keep_identities(file, d->identities);
+    lmc__keep_fingerprints(file, d->fingerprints);
 }
 
 /* The next block of the run whose section was the last. With its size a reader finds it; with its
@@ -20134,7 +20137,7 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
 /* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint32_t n_sections, n_metadata;
 } lmc__index_head;
 
@@ -20142,7 +20145,7 @@ typedef struct lmc__index_head {
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memcpy(dst, head->header, LMC__HEADER_SIZE);
-    memcpy(dst + 64, head->identity, LMC_IDENTITY_SIZE);
+    memcpy(dst + 64, head->fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__store32(dst + 80, head->n_sections);
     lmc__store32(dst + 84, head->n_metadata);
 }
@@ -20154,10 +20157,10 @@ static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
     memcpy(head->header, p, LMC__HEADER_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->identity, p + 64, LMC_IDENTITY_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
-/* Names and identities of everything in the list that has them; items point into it. */
+/* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
     size_t i, j;
@@ -20165,10 +20168,10 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
         if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->identity));
+            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
         for (j = 0; j < f->n_tensors; j++) {
             const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->identity));
+            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
         }
     }
     return LMC_OK;
@@ -20206,8 +20209,9 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as identities
- * are not. It takes several times as long as all else, so it is done only if the caller asks.
+/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as
+ * fingerprints are not. It takes several times as long as all else, so it is done only if the
+ * caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
@@ -20369,16 +20373,16 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
         LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
         item = (lmc__item *)(void *)items->data + i;
         item->file_number = i;
-        item->identity = hashes + at;
+        item->fingerprint = hashes + at;
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: identities do not matter */
+    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
     lmc__sha256_init(sha);
     lmc__sha256_update(sha, "LMC content 1", 14);
     lmc__state_number(sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].identity);
+        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
     return LMC_OK;
 }
 
@@ -20427,7 +20431,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and identity (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
@@ -20442,7 +20446,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *                                                              without)
  *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
  *                                                              have a place
- *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
+ *   it has the fingerprint that the  lmc__check_base              header, so before  BASE_WRONG
  *   header names                                               anything is
  *                                                              written
  *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
@@ -20460,13 +20464,13 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
- * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
- * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
- * A base of the right identity that lacks what a segment names is no wrong base: the delta
- * contradicts itself. Not so in salvage, where the header with the identity may be lost: there it
- * is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be wrong: a
- * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
- * place of a base, and compare its size, and its CRC in the same way. */
+ * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
+ * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
+ * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
+ * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
+ * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
+ * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base, and compare its size, and its CRC in the same way. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -20482,7 +20486,7 @@ typedef struct lmc__origin {
     /* of the base, sorted: lmc__item */
     lmc__buffer items;
     /* of the base */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items; and those names */
     lmc__buffer backwards, letters;
@@ -20509,8 +20513,8 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
 }
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its identity is taken here,
- * from the identities that it says its files and tensors have; whether its bytes are those shows
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
+ * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
  * when they are read. On errors the origin is to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                         const lmc_base *base, void *alloc_user)
@@ -20527,19 +20531,19 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *list
         lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_identities(f); j++) {
+        for (j = 0; j < lmc__count_fingerprints(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
             if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
             item.name = (const uint8_t *)name;
             item.size = strlen(name);
-            item.identity = t ? t->identity : f->identity;
+            item.fingerprint = t ? t->fingerprint : f->fingerprint;
             item.file_number = i;
             item.tensor = t;
             LMC__TRY(lmc__append(&o->items, &item, sizeof item));
         }
     }
-    lmc__snapshot_identity(&o->items, o->identity);
+    lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
@@ -20562,7 +20566,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
     LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+    LMC__CHECK(memcmp(header + LMC__BASE_FINGERPRINT_AT, o->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
                LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
@@ -21944,7 +21948,7 @@ struct lmc_writer {
     lmc__buffer metadata;
     uint32_t n_runs, n_metadata;
     int is_finished;
-    uint8_t header[LMC__HEADER_SIZE], identity[LMC_IDENTITY_SIZE];
+    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
 
     lmc__planner plan;
     int in_file;
@@ -22109,7 +22113,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
-    w->digester.identities = lmc__index_identities(&w->index);
+    w->digester.fingerprints = lmc__index_fingerprints(&w->index);
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
         const lmc__job *job = &lmc__job_at(c, i)->job;
@@ -22371,7 +22375,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *
  * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
  * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
- * copy), and its identity.
+ * copy), and its fingerprint.
  *
  * The section stands before the bytes and tells all sizes, so small files wait in memory until
  * there are enough of them, or something else comes:
@@ -22381,8 +22385,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * All bytes are there then; so identities and hashes are taken in one pass over them, not block by
- * block.
+ * All bytes are there then; so fingerprints and hashes are taken in one pass over them, not block
+ * by block.
  *
  * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
  * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
@@ -22449,7 +22453,7 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
-    d->identities = lmc__index_identities(&w->index);
+    d->fingerprints = lmc__index_fingerprints(&w->index);
     while (d->absorbed < file->size) {
         const uint8_t *const at = data + (size_t)d->absorbed;
         lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
@@ -22548,7 +22552,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
  *
  * Everything is written once and in its order, so any sink will do. What cannot be known before
- * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
+ * (sizes of files, fingerprints, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
 /* The calls, in the order in which they are legal:
@@ -22625,7 +22629,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
  *
  * What the options point to (base, read_back, parallel, what quantisers there will be) is the
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
- * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
+ * fingerprint is computed now, which for a base of many tensors is a sort and a digest; the writer
  * reads its bytes only where it has a tensor of the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
@@ -22658,7 +22662,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
     lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.identity : NULL, w->coder.wave.k);
+                    options->base ? w->plan.origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -22748,7 +22752,7 @@ static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stre
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
- * its CRC, and the identities of its tensors go to the room that the index has kept for them
+ * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
  * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
  * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
@@ -22864,8 +22868,9 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
- * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
+ * The fingerprint is made first: it takes the items out of the entries (spec 9.3), of which there
+ * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
+ */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -22879,7 +22884,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__snapshot_identity(&w->body, w->identity);
+    lmc__snapshot_fingerprint(&w->body, w->fingerprint);
     LMC__TRY(lmc__sort_metadata(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
@@ -22891,7 +22896,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     memcpy(counts.header, w->header, sizeof w->header);
     counts.n_sections = (uint32_t)n_sections;
     counts.n_metadata = w->n_metadata;
-    memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
+    memcpy(counts.fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__put_index_head(head, &counts);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
@@ -22939,8 +22944,8 @@ LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, 
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as
- * it is of all files (spec 9.3). */
+ * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
+ * as it is of all files (spec 9.3). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -22950,7 +22955,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
         info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     info->is_finished = w->is_finished;
-    if (w->is_finished) memcpy(info->identity, w->identity, LMC_IDENTITY_SIZE);
+    if (w->is_finished) memcpy(info->fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
@@ -22982,7 +22987,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
  * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
  * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and identities
+ * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
  * known to be right, since the index that repeats them comes last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
@@ -23014,7 +23019,7 @@ typedef struct lmc__restorer {
     lmc__buffer body;
     /* A key of the metadata, with a zero byte behind it. */
     lmc__buffer key;
-    /* Names and identities of everything, at the end. */
+    /* Names and fingerprints of everything, at the end. */
     lmc__buffer items;
     /* With options.check_hashes: hashes of what was restored; the body of the section that says
      * what they must be. */
@@ -23090,7 +23095,7 @@ static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
     const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const size_t n = r->coder.pieces.size / sizeof *piece;
     const uint64_t end = lmc__restored_file(r)->file.size;
-    r->digester.identities = lmc__index_identities(&r->index);
+    r->digester.fingerprints = lmc__index_fingerprints(&r->index);
     for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
         lmc__absorb_piece(&r->digester, &piece[*i]);
         *size += piece[*i].size;
@@ -23442,10 +23447,10 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
- * metadata and the snapshot's identity. */
+ * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
+ * metadata and the snapshot's fingerprint. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t identity[LMC_IDENTITY_SIZE])
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries;
@@ -23468,9 +23473,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_identity(&r->items, identity);
+    lmc__snapshot_fingerprint(&r->items, fingerprint);
     /* R10.1-3 */
-    LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
 
@@ -23499,7 +23504,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
  * takes its blocks with it. */
-static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
+static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
     uint8_t bytes[LMC__HEADER_SIZE];
@@ -23532,7 +23537,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
                                                 : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, identity));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
@@ -23557,11 +23562,11 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                        const lmc_restore_options *options)
 {
     lmc_restore_options o;
-    uint8_t found[LMC_IDENTITY_SIZE];
+    uint8_t found[LMC_FINGERPRINT_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -23591,7 +23596,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;
     if (status == LMC_OK) status = lmc__restore(r, found);
-    if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);
@@ -23618,7 +23623,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
  *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
- *   identity       equals that of the names and identities above
+ *   fingerprint       equals that of the names and fingerprints above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
@@ -23663,7 +23668,7 @@ typedef struct lmc__tables {
     /* lmc__metadata_entry */
     lmc__buffer metadata;
     size_t n_metadata;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     /* lmc__hash_section: of whatever algorithm */
     lmc__buffer hash_sections;
 } lmc__tables;
@@ -23743,7 +23748,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
 {
     const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size = head_size + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    const uint64_t size =
+        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
     LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
     if (file->size == LMC_UNKNOWN_SIZE) {
         file->size = lmc__load64(x->p);
@@ -23751,7 +23757,7 @@ static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *strea
         stream->size = file->size; /* it is the only one of its stream */
     }
     file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_identities(file, x->p + head_size);
+    lmc__keep_fingerprints(file, x->p + head_size);
     x->p += (size_t)size;
     return LMC_OK;
 }
@@ -23898,8 +23904,9 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_identity(items, t->identity);
-    LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    lmc__snapshot_fingerprint(items, t->fingerprint);
+    LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
+               LMC_ERR_CORRUPT);
     LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
@@ -23940,7 +23947,7 @@ struct lmc_reader {
     lmc__tables tables;
     /* bytes of all runs */
     uint64_t total;
-    uint8_t base_identity[LMC_IDENTITY_SIZE];
+    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
     int has_base;
     unsigned format_minor;
     /* what the file may use; all, if its header is lost */
@@ -23958,9 +23965,9 @@ struct lmc_reader {
     lmc__meter own_meter, *meter;
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
-    /* the file or the tensor that is being read whole, to know its identity; or NULL */
+    /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer identities; /* where that goes */
+    lmc__buffer fingerprints; /* where that goes */
     /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -23999,7 +24006,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
-    visit(&r->identities, alloc_user);
+    visit(&r->fingerprints, alloc_user);
     visit(&r->names, alloc_user);
     visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
@@ -24045,7 +24052,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 /* What the reader keeps of an intact header. */
 static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
-    memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
     r->has_base = lmc__has_base(header);
     r->format_minor = header[9];
     r->features = lmc__get_features(header);
@@ -24525,22 +24532,22 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
     return status;
 }
 
-/* All of `whole`, which begins at that offset of the file: its identities must be what the index
+/* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
  * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
  * another snapshot's. *crc: of all its bytes, as blocks say.
  *
- * Most blocks leave their own CRC out: what is wrong with one is wrong with the identity. So a
- * status of its own is found by reading once more, as if nobody had asked for identities. */
+ * Most blocks leave their own CRC out: what is wrong with one is wrong with the fingerprint. So a
+ * status of its own is found by reading once more, as if nobody had asked for fingerprints. */
 static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
                                          uint64_t offset, uint8_t *dst, uint32_t *crc)
 {
-    const size_t n = lmc__count_identities(whole);
+    const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
     enum lmc_status status;
     size_t i;
-    LMC__TRY(lmc__reserve(&r->identities, (uint64_t)LMC_IDENTITY_SIZE * n));
+    LMC__TRY(lmc__reserve(&r->fingerprints, (uint64_t)LMC_FINGERPRINT_SIZE * n));
     lmc__begin_digester(&digester, whole);
-    digester.identities = r->identities.data;
+    digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
     status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
@@ -24549,9 +24556,10 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__finish_digester(&digester);
     *crc = digester.file_crc;
     for (i = 0; i < n; i++) {
-        const uint8_t *const identity =
-            whole->n_tensors ? whole->tensors[i].identity : whole->identity;
-        if (memcmp(digester.identities + LMC_IDENTITY_SIZE * i, identity, LMC_IDENTITY_SIZE) == 0)
+        const uint8_t *const fingerprint =
+            whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
+        if (memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                   LMC_FINGERPRINT_SIZE) == 0)
             continue;
         r->coder->progress = NULL; /* who was told of all bytes need not hear of them again */
         LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
@@ -24561,9 +24569,9 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
 }
 
 /* What is read whole is checked; of a damaged file nobody asks that much. */
-static int lmc__checks_identities(const lmc_reader *r)
+static int lmc__checks_fingerprints(const lmc_reader *r)
 {
-    return !r->options.skip_identities && !r->is_salvage;
+    return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
 LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
@@ -24574,13 +24582,13 @@ LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, 
     if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
     if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    if (size != f->size || !lmc__checks_identities(r))
+    if (size != f->size || !lmc__checks_fingerprints(r))
         return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
     LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its identity is that of the index. */
+/* It is the reader's own, so its fingerprint is that of the index. */
 static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
@@ -24598,7 +24606,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_identities(r) ||
+    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         !lmc__is_listed_tensor(r, file_number, tensor))
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;
@@ -24621,8 +24629,8 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     memset(info, 0, sizeof *info);
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
-    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
-    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
+    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
     info->has_base = r->has_base;
     info->features = r->features;
     info->format_minor = r->format_minor;
@@ -25021,10 +25029,10 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
     if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and identity, the encoder may have meant any: they have the same
-     * bytes */
+    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
+     * same bytes */
     return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
 }
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
@@ -25296,7 +25304,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
  *     salvage_place.h   says which bytes of which file each block is; fills the tables
- *     salvage_read.h    decodes them; hands out ranges; compares identities
+ *     salvage_read.h    decodes them; hands out ranges; compares fingerprints
  *
  * What it promises, and on what:
  *
@@ -26829,7 +26837,7 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 #ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by,
+ * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
  * so that lmc_salvage_confirm can tell.
  *
  *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
@@ -26983,7 +26991,7 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 /* -- ranges -- */
 
 /* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their identities. */
+ * is by its CRC, those of tensors by their fingerprints. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -26995,8 +27003,8 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the identity that the index has. The digest of one that is not whole is finished
- * all the same, and thrown away: that is how the digester gets to the next tensor. */
+ * is compared with the fingerprint that the index has. The digest of one that is not whole is
+ * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -27005,11 +27013,11 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
         const size_t tensor = d->tensor;
         const lmc_tensor *const t = &file->tensors[tensor];
         const int is_whole = d->tensor_done == t->size;
-        uint8_t identity[LMC_IDENTITY_SIZE];
-        lmc__finish_identity_to(d, identity); /* goes on to the next */
+        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+        lmc__finish_fingerprint_to(d, fingerprint); /* goes on to the next */
         if (is_whole)
             verdicts[1 + tensor] =
-                lmc__verdict(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     }
 }
 
@@ -27063,7 +27071,7 @@ static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
     int8_t *const verdicts = lmc__verdicts_of(s, number);
     lmc__digester *const d = &s->digester;
-    if (!s->damage.has_index) return; /* else identities are not known */
+    if (!s->damage.has_index) return; /* else fingerprints are not known */
     if (span.offset == 0) {
         lmc__begin_digester(d, file);
         s->is_whole = 1;
@@ -27183,7 +27191,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) { /* without a range, but with an identity */
+    if (f->file.size == 0) { /* without a range, but with a fingerprint */
         lmc__span span;
         span.offset = span.size = 0;
         span.data = (const uint8_t *)"";
@@ -27194,7 +27202,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
 
 /* The next block without a place. Its copies are passed over: they are of the same position, and
  * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
- * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
+ * it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const size_t n = lmc__count_found(s);
@@ -27390,7 +27398,7 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Identities of files that are not in a snapshot: so that any directory can be a base, or be
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
  * compared with one. The same digester and the same waves as of writer and restorer, without
  * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
  *
@@ -27398,7 +27406,7 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
  *
  * The result is what lmc_writer_finish would have put into an index for the same file: that the two
  * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
- * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
+ * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
  * as there is no block header that has it. */
@@ -27454,9 +27462,9 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
 /* The description is held to the rules for files by writing it down and parsing it, as a writer
  * does. file and tensors change only at the end, all at once.
  *
- * tensors is file->tensors, said once more without const, because identities are written to it. The
- * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
- * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+ * tensors is file->tensors, said once more without const, because fingerprints are written to it.
+ * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
+ * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -27475,22 +27483,23 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
+    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)
-        status = lmc__append(&body, NULL, LMC_IDENTITY_SIZE * lmc__count_identities(file));
+        status = lmc__append(&body, NULL, LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file));
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
-        digester.identities = body.data;
+        digester.fingerprints = body.data;
         status = lmc__identify_file(coder, &digester, file, stream);
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->identity, body.data, LMC_IDENTITY_SIZE);
+        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
         for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].identity, body.data + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
+                   LMC_FINGERPRINT_SIZE);
     }
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
@@ -27499,18 +27508,18 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: identities of files and tensors are those that the base
- * says they have. No byte of content is read; whoever wants to know that the content has them calls
- * lmc_file_identify for each file first. */
+/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
+ * base says they have. No byte of content is read; whoever wants to know that the content has them
+ * calls lmc_file_identify for each file first. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                    uint8_t identity[LMC_IDENTITY_SIZE],
+                                                    uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
 {
     lmc__origin origin;
     enum lmc_status status;
-    if (!base || !identity) return LMC_ERR_ARGUMENT;
+    if (!base || !fingerprint) return LMC_ERR_ARGUMENT;
     status = lmc__open_origin(&origin, NULL, base, alloc_user);
-    if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK) memcpy(fingerprint, origin.fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__free_origin(&origin);
     return status;
 }

@@ -14,7 +14,7 @@ against a base, at level max, quantised; the other codecs get the bytes of the s
   spliced     a piece of 1 byte to 64 KiB overwritten with, replaced by, or followed by a piece of this or of another packed file
   swapped     two pieces exchanged; of an LMC file, half of the time, two blocks (of any sizes)
   moved       (LMC only) a block of another packed file in place of one
-  wrong base  (deltas only) another snapshot, or bytes that differ from those whose identity the base claims: 1 to 8 bits flipped
+  wrong base  (deltas only) another snapshot, or bytes that differ from those whose fingerprint the base claims: 1 to 8 bits flipped
   the others  (LMC only) what disks, file systems and tools that mix up two versions of a file do, by blocks, sectors of 512 bytes, pages of 4 KiB, and in
               the index, whose CRC is made right again then. The donor is a file of the same tensors at another step: see class Mixed
 
@@ -210,7 +210,7 @@ class Mixed:
             at += 8
         return places
 
-    def identities(self, data):
+    def fingerprints(self, data):
         """Of the one file: behind its section and its CRC."""
         start, _ = self.index_of(data)
         at = start + 120 + 8
@@ -235,8 +235,8 @@ class Mixed:
         places = self.entries(data)
         return self.turn(data, self.rng.sample(places, min(2, len(places))), 8, min(2, len(places)))
 
-    def mix_forged_identities_rotated(self, data):
-        places = self.identities(data)
+    def mix_forged_fingerprints_rotated(self, data):
+        places = self.fingerprints(data)
         return self.turn(data, places, 32, self.rng.randint(1, len(places)))
 
     def mix_forged_blocks_of_the_donor(self, data):
@@ -288,7 +288,7 @@ class RestoreOptions(ctypes.Structure):
 class ReaderOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("max_index_size", ctypes.c_uint64),
                 ("max_total_size", ctypes.c_uint64), ("base", ctypes.POINTER(Base)),
-                ("skip_identities", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
+                ("skip_fingerprints", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
 
 class BlockInfo(ctypes.Structure):
@@ -368,7 +368,7 @@ class LMC:
         return self.open[id(data)][0]
 
     def liar(self, rng, data):
-        """A base that claims its identity, and has flipped bits in what it reads: in every read, so that all that is used is damaged."""
+        """A base that claims its fingerprint, and has flipped bits in what it reads: in every read, so that all that is used is damaged."""
         true = self.base_of(data)
 
         def read(user, number, offset, dst, size):

@@ -5,7 +5,7 @@
  *
  * The workers are played by the calling thread: it runs the tasks of each wave one after another,
  * gives each to the worker that is free first, and adds up what the busiest one has to do. Time
- * outside of all waves is serial (planning of runs, index, identities). From memory to memory: by
+ * outside of all waves is serial (planning of runs, index, fingerprints). From memory to memory: by
  * streams, which one task reads and one writes, and from and to arrays; of five passes the one of
  * least serial time. Neither what memory allows nor what it costs to wake
  * threads is in it. SPDX-License-Identifier: MIT */

@@ -213,10 +213,11 @@ static inline lmc_snapshot_info fuzz_info(const lmc_reader *reader)
     if (reader && lmc_reader_get_info(reader, &info) != LMC_OK) abort();
     return info;
 }
-static inline void fuzz_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE])
+static inline void fuzz_fingerprint(const lmc_reader *reader,
+                                    uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc_snapshot_info info = fuzz_info(reader);
-    memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+    memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
 }
 static inline uint64_t fuzz_encoded_size(const lmc_reader *reader, size_t file_number,
                                          uint64_t offset, uint64_t size)

@@ -11,8 +11,8 @@
 static fuzz_guard base_guard, delta_guard, place_guard;
 
 /* Over the files of the base, which the reader has: all at once, or with a write that fails, and
- * the rest later. BASE_WRONG: items of the same identity may have other bytes, for a hostile base
- * may lie. */
+ * the rest later. BASE_WRONG: items of the same fingerprint may have other bytes, for a hostile
+ * base may lie. */
 static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *base,
                            const io_parameters *io, unsigned fail_at, const io_target *restored)
 {

@@ -103,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lmc_reader_options options;
     lmc_source source;
     split_file file;
-    uint8_t base_identity[LMC_IDENTITY_SIZE], identity[LMC_IDENTITY_SIZE];
+    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_snapshot_info header, info;
     enum lmc_status status, header_status = LMC_OK;
 
@@ -143,15 +143,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         list(reader, seed);
         info = fuzz_info(reader);
         if (file.size <= LAST_READ)
-            FUZZ_CHECK(info.chain_depth == header.chain_depth && info.has_base == header.has_base &&
-                       info.conformance_level == header.conformance_level &&
-                       info.format_minor == header.format_minor &&
-                       memcmp(info.base_identity, header.base_identity, LMC_IDENTITY_SIZE) == 0);
+            FUZZ_CHECK(
+                info.chain_depth == header.chain_depth && info.has_base == header.has_base &&
+                info.conformance_level == header.conformance_level &&
+                info.format_minor == header.format_minor &&
+                memcmp(info.base_fingerprint, header.base_fingerprint, LMC_FINGERPRINT_SIZE) == 0);
         (void)fuzz_can_restore_in_place(reader);
         base = lmc_reader_base(reader);
-        fuzz_identity(reader, identity);
-        FUZZ_CHECK(lmc_base_identify(&base, base_identity, NULL) == LMC_OK &&
-                   memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
+        fuzz_fingerprint(reader, fingerprint);
+        FUZZ_CHECK(lmc_base_identify(&base, base_fingerprint, NULL) == LMC_OK &&
+                   memcmp(fingerprint, base_fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     } else FUZZ_CHECK(reader == NULL);
     lmc_reader_free(reader);
     FUZZ_END();

@@ -295,8 +295,8 @@ static void make_series_entry(struct maker *m, void *user)
     if (how % (STATE_GONE + 1) != STATE_ADDING || how == 255) {
         make_chars(m, ",\"size\":");
         make_decimal(m, make_number(m));
-        make_chars(m, ",\"identity\":\"");
-        make_fill(m, '0' + how % 11, how >= 250 ? make_count(m, 1) : 2 * LMC_IDENTITY_SIZE);
+        make_chars(m, ",\"fingerprint\":\"");
+        make_fill(m, '0' + how % 11, how >= 250 ? make_count(m, 1) : 2 * LMC_FINGERPRINT_SIZE);
         make_byte(m, '"');
     }
     make_byte(m, '}');
@@ -305,8 +305,8 @@ static void make_series_entry(struct maker *m, void *user)
 static void run_made_series(fuzz_input *in)
 {
     static const char *const words[] = {
-        "\"name\":", "\"state\":",    "\"kept\"",  "\"time\":",   "{",    "}",   "[", "]",
-        ",",         "\"identity\":", "\"size\":", "\"source\":", "null", "1e5", "-1"};
+        "\"name\":", "\"state\":",       "\"kept\"",  "\"time\":",   "{",    "}",   "[", "]",
+        ",",         "\"fingerprint\":", "\"size\":", "\"source\":", "null", "1e5", "-1"};
     const struct make_grammar g = {words, sizeof words / sizeof *words, make_series_entry, NULL};
     const unsigned how = (unsigned)fuzz_draw(in, 1);
     fuzz_input made;

@@ -6,8 +6,8 @@ Usage: fuzz_python.py [--seconds N] [--files N] [--seed N] [--findings DIR] [--p
        fuzz_python.py --replay FILE...       what the two say of these files, one line each; with the bases of the vectors
 
 Valid vectors (and the valid ones of FILEs) are taken apart, changed in fields, payloads and structure, and put together by the builder of
-spec/make_vectors.py: sizes, CRCs, index and identities are right again, so that a change is looked at and not just refused. Where a payload
-still decodes, its block gets the CRC of what it decodes to. Bodies of sections are changed as bytes, too. Both must accept the same files with the same content, names, identities and
+spec/make_vectors.py: sizes, CRCs, index and fingerprints are right again, so that a change is looked at and not just refused. Where a payload
+still decodes, its block gets the CRC of what it decodes to. Bodies of sections are changed as bytes, too. Both must accept the same files with the same content, names, fingerprints and
 metadata, or both refuse them; with which status is counted (a file that breaks several rules may get any of theirs, spec section 11).
 Prints the table of statuses at the end; differences go to DIR, with exit code 1. It ends after --seconds (default 60) or --files.
 --pure: CRCs by Python, too, slower. Needs build/fuzz/python.so, which fuzz/build makes, but for --alone. SPDX-License-Identifier: MIT
@@ -44,7 +44,7 @@ TIMEOUT = 60                                   # seconds for one file
 class Tensor(ctypes.Structure):
     """lmc_tensor"""
     _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_uint), ("shape", ctypes.POINTER(ctypes.c_uint64)),
-                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("identity", ctypes.c_uint8 * 32), ("twin", ctypes.c_void_p),
+                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("fingerprint", ctypes.c_uint8 * 32), ("twin", ctypes.c_void_p),
                 ("generation", ctypes.c_uint), ("measure", ctypes.c_int), ("error", ctypes.c_double), ("quantizer", ctypes.c_void_p),
                 ("base_parts", ctypes.c_void_p), ("n_base_parts", ctypes.c_size_t), ("reserved", ctypes.c_uint64 * 4)]
 
@@ -102,8 +102,8 @@ class Library:
                 slot.offset, slot.size = t.offset, t.size
             snapshot.kept = getattr(snapshot, "kept", []) + [tensors]
             assert self.so.flat_add_file(base, file.path, file.kind, bytes(file.data), len(file.data), tensors, len(tensors)) == 0
-        identity = ctypes.create_string_buffer(32)
-        assert self.so.flat_identify_base(base, identity) == 0 and identity.raw == snapshot.identity, "the two disagree about a base"
+        fingerprint = ctypes.create_string_buffer(32)
+        assert self.so.flat_identify_base(base, fingerprint) == 0 and fingerprint.raw == snapshot.fingerprint, "the two disagree about a base"
         return base
 
 
@@ -114,7 +114,7 @@ def find_base(snapshot, bases, stream):
     if not bases.paths:
         raise lmc_decode.LmcError("BASE_MISSING", "")
     for base in bases.paths:
-        if base.identity == snapshot.base_identity:
+        if base.fingerprint == snapshot.base_fingerprint:
             return base.snapshot
     raise lmc_decode.LmcError("BASE_WRONG", "")
 
@@ -131,14 +131,14 @@ def describe(snapshot):
         number(len(data))
         out.extend(data)
 
-    out += snapshot.identity
+    out += snapshot.fingerprint
     number(len(snapshot.files))
     for f in snapshot.files:
         seconds, nanoseconds = divmod(f.mtime or 0, 10**9)
         number(f.kind)
         string(f.path)
         number(f.mode is not None, f.mode or 0, f.mtime is not None, seconds, nanoseconds, f.crc)
-        out += f.identity or bytes(32)
+        out += f.fingerprint or bytes(32)
         string(f.data)
         number(len(f.tensors))
         for t in f.tensors:
@@ -146,7 +146,7 @@ def describe(snapshot):
             string(t.dtype)
             number(len(t.shape), *t.shape)
             number(t.offset, t.size)
-            out += t.identity
+            out += t.fingerprint
             number(*t.loss)
     for key, value in snapshot.metadata:
         string(key)
@@ -193,7 +193,7 @@ class Base:
     """What make_vectors.build and both decoders want of a base."""
 
     def __init__(self, library, snapshot, depth):
-        self.identity, self.depth, self.snapshot = snapshot.identity, depth, snapshot
+        self.fingerprint, self.depth, self.snapshot = snapshot.fingerprint, depth, snapshot
         self.items = [bytes(file.data[t.offset:t.offset + t.size]) for file, t in lmc_decode.sort_items(snapshot)]
         self.flat = library.new_base(snapshot, depth) if library else None
 
@@ -658,7 +658,7 @@ class Fuzzer:
 
         def find_and_keep(snapshot, bases, stream):
             base = find_real(snapshot, bases, stream)
-            found[base.identity] = base
+            found[base.fingerprint] = base
             return base
 
         lmc_decode.find_base = find_and_keep
@@ -744,7 +744,7 @@ class Fuzzer:
         if self.differences <= 1000:
             with open(os.path.join(self.arguments.findings, name), "wb") as file:
                 file.write(data)
-        print("DIFFERENCE: Python %s, library %s, base %s: %s" % (mine, theirs, base and base.identity.hex()[:8], name), flush=True)
+        print("DIFFERENCE: Python %s, library %s, base %s: %s" % (mine, theirs, base and base.fingerprint.hex()[:8], name), flush=True)
 
     def make(self):
         """A file and the base that goes with it."""

@@ -246,7 +246,7 @@ static enum lmc_status write_sink(void *user, const void *data, size_t size)
 
 static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
                                       const lmc_writer_options *options, unsigned piece,
-                                      unsigned n_metadata, uint8_t *identity)
+                                      unsigned n_metadata, uint8_t *fingerprint)
 {
     static const char *const keys[] = {"a", "aa", "b"};
     lmc_writer *writer = NULL;
@@ -278,7 +278,7 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
             lmc_writer_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
     if (status == LMC_OK) status = lmc_writer_finish(writer);
     if (status == LMC_OK) status = lmc_writer_get_info(writer, &info);
-    if (status == LMC_OK) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK) memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
     if (status != LMC_OK && writer)
         FUZZ_CHECK(lmc_writer_finish(writer) == status || status == LMC_ERR_ARGUMENT);
     lmc_writer_free(writer);
@@ -305,7 +305,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lmc_source source;
     lmc_base base;
     io_target restored;
-    uint8_t identity[LMC_IDENTITY_SIZE], base_identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE], base_fingerprint[LMC_FINGERPRINT_SIZE];
     enum lmc_status status;
     size_t i, j;
 
@@ -333,7 +333,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memset(&reader_options, 0, sizeof reader_options);
         make_before(seed, how_base);
         to.sink = lmc_memory_sink(&base_memory);
-        FUZZ_CHECK(write_snapshot(&before, &to, &options, piece, 0, base_identity) == LMC_OK);
+        FUZZ_CHECK(write_snapshot(&before, &to, &options, piece, 0, base_fingerprint) == LMC_OK);
         source = lmc_memory_source(&base_memory);
         FUZZ_CHECK(lmc_reader_open(&base_reader, &source, &reader_options) == LMC_OK);
         base = lmc_reader_base(base_reader);
@@ -348,7 +348,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     to.fail_at = fail_write;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_alloc ? (long)fail_alloc - 1 : -1;
-    status = write_snapshot(&now, &to, &options, piece, n_metadata < 3 ? n_metadata : 3, identity);
+    status =
+        write_snapshot(&now, &to, &options, piece, n_metadata < 3 ? n_metadata : 3, fingerprint);
     /* the sink allocates, too */
     if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
         FUZZ_CHECK(status == LMC_ERR_MEMORY || status == LMC_ERR_WRITE);
@@ -385,14 +386,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         if (got == LMC_OK) {
             lmc_base all;
-            uint8_t other[LMC_IDENTITY_SIZE];
+            uint8_t other[LMC_FINGERPRINT_SIZE];
             memset(&all, 0, sizeof all);
             all.n_files = now.n_files;
             all.get_file = get_made_file;
             all.read = read_written;
             all.user = &now;
             FUZZ_CHECK(lmc_base_identify(&all, other, NULL) == LMC_OK &&
-                       memcmp(other, identity, LMC_IDENTITY_SIZE) == 0);
+                       memcmp(other, fingerprint, LMC_FINGERPRINT_SIZE) == 0);
         }
     }
     lmc_reader_free(base_reader);

@@ -230,7 +230,7 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
             enum lmc_status part_status;
             part = fuzz_place(&io_part_guard, size, !io->at_start);
             part_status = lmc_reader_read_file(reader, i, offset, part, size);
-            /* salvage: runs that it guesses may overlap; of all of it, the identity says enough,
+            /* salvage: runs that it guesses may overlap; of all of it, the fingerprint says enough,
              * and a block's Content_CRC may be any (spec R7-17) */
             if (status == LMC_OK)
                 FUZZ_CHECK(part_status == LMC_OK
@@ -296,7 +296,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     lmc_source source;
     lmc_stream stream;
     io_file file = io_open(data, size, io->piece, io->fail_read);
-    uint8_t identity[LMC_IDENTITY_SIZE], other[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE], other[LMC_FINGERPRINT_SIZE];
     enum lmc_status restored_as, opened_as, read_as = LMC_OK;
     const long fail_at = io->fail_alloc ? (long)io->fail_alloc - 1 : -1;
     const int fails = io->fail_alloc || io->fail_read || io->fail_write;
@@ -324,7 +324,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     stream.user = &file;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_at;
-    restored_as = lmc_snapshot_restore(&stream, identity, &restore);
+    restored_as = lmc_snapshot_restore(&stream, fingerprint, &restore);
     if (fail_at >= 0 && fuzz_memory.calls > fail_at) FUZZ_CHECK(restored_as == LMC_ERR_MEMORY);
     else FUZZ_CHECK(restored_as != LMC_ERR_MEMORY);
     if (file.failed) FUZZ_CHECK(restored_as != LMC_OK);
@@ -334,14 +334,15 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     file = io_open(data, size, 0, io->fail_read);
     source = io_source(&file);
     options.lender = lender;
-    options.skip_identities = (int)(io->seed >> 3 & 1);
+    options.skip_fingerprints = (int)(io->seed >> 3 & 1);
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_at;
     opened_as = lmc_reader_open(&reader, &source, &options);
     if (opened_as == LMC_OK) {
         read_as = io_check_reader(reader, restored_as == LMC_OK ? restored : NULL, io);
-        fuzz_identity(reader, other);
-        if (restored_as == LMC_OK) FUZZ_CHECK(memcmp(identity, other, LMC_IDENTITY_SIZE) == 0);
+        fuzz_fingerprint(reader, other);
+        if (restored_as == LMC_OK)
+            FUZZ_CHECK(memcmp(fingerprint, other, LMC_FINGERPRINT_SIZE) == 0);
         (void)fuzz_can_restore_in_place(reader);
     }
     /* of a damaged base, a reader reads what no block makes use of */

@@ -4,10 +4,10 @@
  *
  * flat_decode() restores the file front to back, reads it again by its index, and compares the two.
  * The text is, with integers of 8 bytes:
- *   identity of the snapshot, number of files
- *   each file: kind, path, has_mode, mode, has_mtime, seconds, nanoseconds, crc, identity of one
+ *   fingerprint of the snapshot, number of files
+ *   each file: kind, path, has_mode, mode, has_mtime, seconds, nanoseconds, crc, fingerprint of one
  *     without tensors, bytes, number of tensors
- *     each tensor: name, dtype, rank, shape, offset, size, identity, generation, measure,
+ *     each tensor: name, dtype, rank, shape, offset, size, fingerprint, generation, measure,
  *       error * 2^32
  *   to the end: key and value of each entry of the metadata
  *
@@ -59,7 +59,7 @@ static void *copy(const void *data, size_t size)
 struct flat_base *flat_new_base(uint32_t chain_depth);
 int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size,
                   const lmc_tensor *tensors, size_t n_tensors);
-int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE]);
+int flat_identify_base(struct flat_base *b, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
 int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text,
                 size_t *text_size);
 int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
@@ -100,9 +100,9 @@ int flat_add_file(struct flat_base *b, const char *path, int kind, const void *d
     return (int)lmc_file_identify(file, list, &stream, NULL, NULL);
 }
 
-int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE])
+int flat_identify_base(struct flat_base *b, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
-    return (int)lmc_base_identify(&b->base, identity, NULL);
+    return (int)lmc_base_identify(&b->base, fingerprint, NULL);
 }
 
 /* -- restore -- */
@@ -170,7 +170,7 @@ static void put_tensor(lmc_memory *text, const lmc_tensor *t)
     for (unsigned i = 0; i < t->rank; i++) put_number(text, t->shape[i]);
     put_number(text, t->offset);
     put_number(text, t->size);
-    put(text, t->identity, LMC_IDENTITY_SIZE);
+    put(text, t->fingerprint, LMC_FINGERPRINT_SIZE);
     put_number(text, t->loss.generation);
     put_number(text, (uint64_t)t->loss.measure);
     put_number(text, (uint64_t)(t->loss.error * 4294967296.0));
@@ -179,16 +179,16 @@ static void put_tensor(lmc_memory *text, const lmc_tensor *t)
 /* What the index tells, and the bytes that were restored: those that the reader gives must be the
  * same. */
 static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r,
-                    const uint8_t *identity)
+                    const uint8_t *fingerprint)
 {
     lmc_snapshot_info info;
     if (lmc_reader_get_info(reader, &info) != LMC_OK ||
-        memcmp(info.identity, identity, LMC_IDENTITY_SIZE) != 0 || info.n_files != r->n)
+        memcmp(info.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) != 0 || info.n_files != r->n)
         return FLAT_DIFFERS;
-    put(text, identity, LMC_IDENTITY_SIZE);
+    put(text, fingerprint, LMC_FINGERPRINT_SIZE);
     put_number(text, r->n);
     for (size_t i = 0; i < r->n; i++) {
-        static const uint8_t none[LMC_IDENTITY_SIZE];
+        static const uint8_t none[LMC_FINGERPRINT_SIZE];
         const lmc_file *file = lmc_reader_get_file(reader, i);
         const size_t size = r->files[i].size;
         uint8_t *read = (uint8_t *)malloc(size + 1);
@@ -206,7 +206,7 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
         put_number(text, (uint64_t)file->mtime_s);
         put_number(text, file->mtime_ns);
         put_number(text, file->crc);
-        put(text, file->n_tensors ? none : file->identity, LMC_IDENTITY_SIZE);
+        put(text, file->n_tensors ? none : file->fingerprint, LMC_FINGERPRINT_SIZE);
         put_bytes(text, read, size);
         free(read);
         put_number(text, file->n_tensors);
@@ -234,7 +234,7 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     lmc_memory in, out;
     lmc_stream stream;
     lmc_source source;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int status;
     if (!r) abort();
     memset(&in, 0, sizeof in);
@@ -252,11 +252,11 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     options.write = write_bytes;
     options.end_file = end_file;
     options.read_back = read_back;
-    status = (int)lmc_snapshot_restore(&stream, identity, &options);
+    status = (int)lmc_snapshot_restore(&stream, fingerprint, &options);
     if (status == LMC_OK) {
         source = lmc_memory_source(&in);
         status = lmc_reader_open(&reader, &source, &reader_options) == LMC_OK
-                     ? describe(&out, reader, r, identity)
+                     ? describe(&out, reader, r, fingerprint)
                      : FLAT_DIFFERS;
         lmc_reader_free(reader);
     }

@@ -110,7 +110,7 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
         piece.crc64 = r->k->crc64(0, p, piece.size);
         piece.part_size = piece.size;
         piece.part_crc = r->k->crc32c(0, p, piece.size);
-        r->digester.identities = lmc__index_identities(&r->index);
+        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
         lmc__absorb_piece(&r->digester, &piece);
         LMC__TRY(lmc__hash_content(&r->hasher, p, piece.size));
         p += piece.size;
@@ -292,7 +292,7 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
         return size;
     (void)repair_snapshot_hash(r, body + n_known, body + n_known + more, index_head.n_metadata);
     if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
-    lmc__snapshot_identity(&r->items, index_head.identity);
+    lmc__snapshot_fingerprint(&r->items, index_head.fingerprint);
     memcpy(index_head.header, file, LMC__HEADER_SIZE);
     index_head.n_sections = (uint32_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     memcpy(head, "INDX", 4);
@@ -320,7 +320,7 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
         r.origin.read_back = read_restored;
         r.origin.user = &r;
         if (base && lmc__has_base(file))
-            memcpy(file + LMC__BASE_IDENTITY_AT, r.origin.identity, LMC_IDENTITY_SIZE);
+            memcpy(file + LMC__BASE_FINGERPRINT_AT, r.origin.fingerprint, LMC_FINGERPRINT_SIZE);
         at = repair_sections(&r, file, size);
         seal_header(file, r.used, r.k);
         if (at) size = repair_end(&r, file, at, size, cap);
@@ -345,9 +345,9 @@ static uint64_t repair_facts(lmc__listing *l, const uint8_t *body, size_t size,
     for (; i < l->n_files; i++) {
         lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t head_size = lmc__facts_head_size(file),
-                     n = head_size + LMC_IDENTITY_SIZE * lmc__count_identities(file);
+                     n = head_size + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
         if (n > left - at) return 0;
-        lmc__keep_identities(file, facts + at + head_size);
+        lmc__keep_fingerprints(file, facts + at + head_size);
         at += n;
     }
     return at;
@@ -424,7 +424,7 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     if (sound) {
         index_head.n_sections = n_files + n_runs + n_ancillary;
         if (lmc__collect_items(&items, &listing) == LMC_OK)
-            lmc__snapshot_identity(&items, index_head.identity);
+            lmc__snapshot_fingerprint(&items, index_head.fingerprint);
     }
     lmc__put_index_head(body, &index_head);
     seal_section(head, 0, (uint64_t)(trailer - body), k);

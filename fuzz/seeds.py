@@ -266,7 +266,7 @@ def salvage():
 
 
 def delta():
-    identities = {}
+    fingerprints = {}
     files = dict(lmc_files())
     for name in sorted(os.listdir(os.path.join(VECTORS, 'bases'))):  # those that are no LMC files: packed by the command, if that is there
         command = os.path.join(VECTORS, '..', '..', 'build', 'lmc')
@@ -277,10 +277,10 @@ def delta():
     for name, data in files.items():
         at = struct.unpack_from('<Q', data, len(data) - 40)[0] if len(data) > 192 else 0
         if 80 <= at < len(data) - 100:
-            identities.setdefault(data[at + 112:at + 144], data)  # section header, 88 bytes of the index
+            fingerprints.setdefault(data[at + 112:at + 144], data)  # section header, 88 bytes of the index
     for number, (name, data) in enumerate(files.items()):
         if len(data) >= 80 and any(data[32:64]):
-            base = identities.get(data[32:64], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
+            base = fingerprints.get(data[32:64], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
             for fail in 0, 1, 2, 3:
                 yield base + data + Bits().add(0, 12).add(number, 4).bytes(8) + struct.pack('<II', 16 + number % 2 * 8 + fail * 32, len(base))
     for number, (data, base) in enumerate(made()):

@@ -63,14 +63,14 @@ def sealed(text):
     return text + b'"crc32c": "%08x"}\n' % crc32c(text)
 
 
-def entry(name, state='kept', time=1700000000, identity='0123456789abcdef' * 4, **more):
-    fields = {'name': name, 'state': state, 'identity': identity, 'size': 1000, 'time': time, **more}
+def entry(name, state='kept', time=1700000000, fingerprint='0123456789abcdef' * 4, **more):
+    fields = {'name': name, 'state': state, 'fingerprint': fingerprint, 'size': 1000, 'time': time, **more}
     return '{%s}' % ', '.join('"%s": %s' % (k, v if isinstance(v, int) else '"%s"' % v) for k, v in fields.items() if v is not None)
 
 
 def series():
     for entries in ([], [entry('step-1')], [entry('step-1', source='step-1.safetensors'), entry('step-2', 'forgotten'), entry('\u00e4', 'gone')],
-                    [entry('a', 'adding', identity=None, size=None)], [entry('a'), entry('a')], [entry('.a')], [entry('x' * 201)], [entry('a', time=-1 << 63)]):
+                    [entry('a', 'adding', fingerprint=None, size=None)], [entry('a'), entry('a')], [entry('.a')], [entry('x' * 201)], [entry('a', time=-1 << 63)]):
         text = '{"lmc_series": 1, "every": 16, "snapshots": [\n%s\n],\n' % ',\n'.join(entries)
         yield sealed(text.encode())
     yield sealed(b'{"lmc_series": 2, "every": 16, "snapshots": [],\n')

@@ -519,7 +519,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
-#define LMC_IDENTITY_SIZE 16
+#define LMC_FINGERPRINT_SIZE 16
 #define LMC_MAX_RANK 32
 
 enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
@@ -533,7 +533,7 @@ typedef struct lmc_tensor {
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
     /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
@@ -589,8 +589,9 @@ typedef struct lmc_file {
     uint32_t mtime_ns; /* 0 .. 999,999,999 */
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
-    uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
+                                                  tensor */
     /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
      * as for tensors; the name of a file without tensors is its path. */
     const struct lmc_base_part *base_parts;
@@ -622,11 +623,11 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose identities are known, from
- * a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
- * stand (of several, the one in the file of the same path); files without tensors are matched by
- * path. */
+/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
+ * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
+ * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
+ * they stand (of several, the one in the file of the same path); files without tensors are matched
+ * by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -673,7 +674,7 @@ typedef struct lmc_writer_options {
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
-     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Fingerprints tell
      * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
@@ -766,10 +767,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer
  * all calls of the writer return that error again. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
-    uint64_t size;                       /* bytes handed to the sink so far */
-    int is_finished;                     /* 1: lmc_writer_finish has returned LMC_OK */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
-    uint64_t reserved[4];                /* zero; see the head of this part */
+    uint64_t size;                             /* bytes handed to the sink so far */
+    int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
+    uint64_t reserved[4];                      /* zero; see the head of this part */
 } lmc_writer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
                                                           lmc_writer_info *info);
@@ -820,7 +821,7 @@ typedef struct lmc_restore_options {
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. identity: gets that of the snapshot; or NULL.
+ * checked: keep what was written aside until then. fingerprint: gets that of the snapshot; or NULL.
  * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
@@ -833,8 +834,8 @@ typedef struct lmc_restore_options {
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
- * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
- *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
+ * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
  *   kind or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
@@ -845,9 +846,9 @@ typedef struct lmc_restore_options {
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                           uint8_t identity[LMC_IDENTITY_SIZE],
-                                                           const lmc_restore_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
+    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+    const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -860,12 +861,12 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
+    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
      * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
      * 35 % where the machine has no VPCLMULQDQ. */
-    int skip_identities;
+    int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
@@ -888,10 +889,10 @@ LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
 typedef struct lmc_snapshot_info {
-    size_t n_files, n_metadata;               /* 0 in a header */
-    uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
-    uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    int has_base;                             /* 1: it is a delta */
+    size_t n_files, n_metadata;                     /* 0 in a header */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];      /* all zero in a header */
+    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
+    int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
     unsigned format_minor; /* of the version that it was written by */
     uint64_t reserved[4];  /* zero; see the head of this part */
@@ -973,15 +974,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
                                                            size_t file_number);
 #endif
-/* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
- * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
+/* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
+ * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                         const lmc_stream *stream,
                                                         const lmc_parallel *parallel,
                                                         void *alloc_user);
-/* Identity of a base; LMC_ERR_MEMORY. */
+/* Fingerprint of a base; LMC_ERR_MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t identity[LMC_IDENTITY_SIZE],
+                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                         void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
@@ -1081,7 +1082,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
  * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
  * and size in a run of the same number, it is as good as the right one; where both are found, both
- * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is
+ * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
@@ -1134,7 +1135,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
 /* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
- * (SIZE_MAX: the file) the one that was written? 1: yes, it has the identity (the CRC) that the
+ * (SIZE_MAX: the file) the one that was written? 1: yes, it has the fingerprint (the CRC) that the
  * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
 #endif /* LMC_NO_SALVAGE */

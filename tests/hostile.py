@@ -40,17 +40,17 @@ def chunk_crc(data):
     return _chunks[data]
 
 
-def identity(kind, dtype, shape, data):
+def fingerprint(kind, dtype, shape, data):
     chunks = [chunk_crc(data[i:i + 262144]) for i in range(0, len(data), 262144)]
     return hashlib.sha256(b"LMC tensor 2\0" + bytes([kind]) + struct.pack("<%dQ" % len(chunks), *chunks) + bytes([len(dtype)]) + dtype +
                           bytes([len(shape)]) + struct.pack("<%dQ" % (len(shape) + 1), *shape, len(data))).digest()
 
 
-def identity_of_file(data):
-    return identity(1, b"U8", (len(data),), data)
+def fingerprint_of_file(data):
+    return fingerprint(1, b"U8", (len(data),), data)
 
 
-def identity_of_snapshot(items):
+def fingerprint_of_snapshot(items):
     return hashlib.sha256(b"LMC snapshot 2\0" + b"".join(struct.pack("<I", len(name)) + name + i for name, i in sorted(items))).digest()
 
 
@@ -109,7 +109,7 @@ class File:
         self.put(head + body)
 
     def file(self, body, file_crc, items):
-        """items: (name, identity) of what the file holds."""
+        """items: (name, fingerprint) of what the file holds."""
         self.section(b"FILE", self.n_files, body)
         self.n_files += 1
         self.entries.append(struct.pack("<I", file_crc) + b"".join(i for _, i in items))
@@ -122,7 +122,7 @@ class File:
         for b in blocks: self.put(b)
 
     def done(self):
-        body = self.header + struct.pack("<II", self.n_files + self.n_runs, len(self.metadata)) + identity_of_snapshot(self.items) + b"".join(self.entries)
+        body = self.header + struct.pack("<II", self.n_files + self.n_runs, len(self.metadata)) + fingerprint_of_snapshot(self.items) + b"".join(self.entries)
         body += b"".join(struct.pack("<II", len(key), len(value)) + key + value for key, value in self.metadata)
         head = b"INDX" + struct.pack("<IQ", 0, len(body))
         head += struct.pack("<I", crc(head)) + struct.pack("<I", crc(body))
@@ -144,7 +144,7 @@ def segments_of_one_byte(n, n_blocks):
     f = File(own=True)
     front = n_blocks * LARGEST
     data = bytes(front + n)
-    f.file(file_body(len(data)), crc(data), [(b"", identity_of_file(data))])
+    f.file(file_body(len(data)), crc(data), [(b"", fingerprint_of_file(data))])
     f.run(run_body(front, 23), [zeros(0, i) for i in range(n_blocks)])
     segments = [(1, 0, i % n_blocks * LARGEST + 5 + i // n_blocks) for i in range(n)]
     blocks = []
@@ -159,12 +159,12 @@ def delta_of_one_byte(n, n_blocks):
     """The same with a base: (base, delta)."""
     f = File()
     data = bytes(n_blocks * LARGEST)
-    f.file(file_body(len(data)), crc(data), [(b"", identity_of_file(data))])
+    f.file(file_body(len(data)), crc(data), [(b"", fingerprint_of_file(data))])
     f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
     base = f.done()
-    d = File(identity_of_snapshot(f.items), 1)
+    d = File(fingerprint_of_snapshot(f.items), 1)
     data = bytes(n)
-    d.file(file_body(n), crc(data), [(b"", identity_of_file(data))])
+    d.file(file_body(n), crc(data), [(b"", fingerprint_of_file(data))])
     blocks = []
     for i in range(0, n, 1 << 14):
         size = min(1 << 14, n - i)
@@ -180,7 +180,7 @@ def far_places(size, n_blocks):
 def put_front(f, n_blocks):
     """The file "a", of blocks of 8 MiB."""
     data = bytes(n_blocks * LARGEST)
-    f.file(file_body(len(data), b"a"), crc(data), [(b"a", identity_of_file(data))])
+    f.file(file_body(len(data), b"a"), crc(data), [(b"a", fingerprint_of_file(data))])
     f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
 
 
@@ -194,8 +194,8 @@ def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
     of the same snapshot, or of its base. Snapshots, the base first."""
     lower = File(own=not has_base)
     put_front(lower, n_blocks)
-    f = File(identity_of_snapshot(lower.items), 1) if has_base else lower
-    one = identity_of_file(bytes(size))
+    f = File(fingerprint_of_snapshot(lower.items), 1) if has_base else lower
+    one = fingerprint_of_file(bytes(size))
     for i in range(n):
         path = b"b%05d" % i
         f.file(file_body(size, path), crc(bytes(size)), [(path, one)])
@@ -207,7 +207,7 @@ def tensors_of_far_bytes(n, n_blocks, size=60):
     """The same with tensors of one file in place of the small files."""
     f = File(own=True)
     put_front(f, n_blocks)
-    one = identity(0, b"U8", (size,), bytes(size))
+    one = fingerprint(0, b"U8", (size,), bytes(size))
     names = [b"t%05d" % i for i in range(n)]
     f.file(file_body(n * size, b"b", [(name, 5, (size,), size) for name in names]), crc(bytes(n * size)), [(name, one) for name in names])
     for i in range(n):
@@ -224,7 +224,7 @@ def tensors_of_one_byte(n, n_blocks=1):
     body = varint(1) + bytes([0, 0]) + varint(0) + varint(len(data)) + varint(n)
     for i, name in enumerate(names):
         body += bytes([2 if i else 0, 0]) + varint(len(name)) + name + (varint(step - 1) if i else b"") + bytes([5, 1]) + varint(1)  # U8
-    one = identity(0, b"U8", (1,), bytes(1))
+    one = fingerprint(0, b"U8", (1,), bytes(1))
     f.file(body, crc(data), [(name, one) for name in names])
     f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
     return f.done()
@@ -235,7 +235,7 @@ def deep(n_files, depth):
     f = File()
     for i in range(n_files):
         path = b"%05d" % i + b"/a" * depth
-        f.file(file_body(0, path), 0, [(path, identity_of_file(b""))])
+        f.file(file_body(0, path), 0, [(path, fingerprint_of_file(b""))])
     return f.done()
 
 
@@ -246,7 +246,7 @@ def links(n):
     for k in range(n + 1):
         data = b"".join((int.from_bytes(first[j:j + 8], "little") ^ k).to_bytes(8, "little") for j in range(0, 64, 8))
         f = File(base, k)
-        own = identity_of_file(data)
+        own = fingerprint_of_file(data)
         f.file(file_body(64), crc(data), [(b"", own)])
         if k == 0:
             f.run(run_body(64, 14), [stored(0, 0, data)])
@@ -254,7 +254,7 @@ def links(n):
             payload = b"".join(bytes([1, a ^ b]) for a, b in zip(data[:8], previous[:8]))
             f.run(run_body(64, 14, 1, [(64, 0, 0)]), [block(0, 0, payload, 8, 3, 1, crc(data), prediction=1, base_crc=crc(previous))])
         yield f.done(), data
-        base, previous = identity_of_snapshot(f.items), data
+        base, previous = fingerprint_of_snapshot(f.items), data
 
 
 # what terminals obey, or show otherwise than it is: C1 controls in UTF-8 and as bytes, directions, joiners, line ends, broken and overlong UTF-8
@@ -268,7 +268,7 @@ def names():
     size = 4 * len(tensors)
     data = bytes(size)
     f.file(file_body(size, b"d/" + CONTROLS[0] + CONTROLS[1] + CONTROLS[2] + b"f", tensors), crc(data),
-           [(name, identity(0, dtype, (1,), bytes(4))) for name, dtype, _, _ in tensors])
+           [(name, fingerprint(0, dtype, (1,), bytes(4))) for name, dtype, _, _ in tensors])
     f.run(run_body(size, 14), [stored(0, 0, data)])
     return f.done()
 
@@ -288,7 +288,7 @@ def tensors_of(names, rank=0, shared=None):
             body.append(bytes([1]) + varint(back) + bytes([prefix, suffix]) + varint(len(name)) + name)
             name = known[i - back][:prefix] + name + (known[i - back][-suffix:] if suffix else b"")
         known.append(name)
-    one = identity(0, b"U8", (1,) * rank + (0,), b"")
+    one = fingerprint(0, b"U8", (1,) * rank + (0,), b"")
     f.file(varint(1) + bytes([0, 0]) + varint(0) + varint(0) + varint(len(known)) + b"".join(body), 0, [(name, one) for name in known])
     return f.done()
 
@@ -300,14 +300,14 @@ def prefix_names(n, rank=0, text=b"n"):
 
 def many_runs(n):
     f = File()
-    f.file(file_body(n), crc(bytes(n)), [(b"", identity_of_file(bytes(n)))])
+    f.file(file_body(n), crc(bytes(n)), [(b"", fingerprint_of_file(bytes(n)))])
     for i in range(n): f.run(run_body(1, 14), [stored(i, 0, b"\0")])
     return f.done()
 
 
 def many_files(n, path=b"%06d"):
     """Empty files in one section."""
-    f, empty = File(), identity_of_file(b"")
+    f, empty = File(), fingerprint_of_file(b"")
     paths = [path % i for i in range(n)]
     body = varint(n) + b"".join(bytes([0, 0]) + varint(len(p)) + p + varint(0) + varint(0) for p in paths)
     f.section(b"FILE", 0, body)
@@ -319,7 +319,7 @@ def many_files(n, path=b"%06d"):
 
 def with_metadata(*items):
     f = File()
-    f.file(file_body(0, b"a"), 0, [(b"a", identity_of_file(b""))])
+    f.file(file_body(0, b"a"), 0, [(b"a", fingerprint_of_file(b""))])
     f.metadata += items
     return f.done()
 

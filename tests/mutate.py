@@ -692,19 +692,19 @@ BUGS = [  # name, group, text (there once), text in its place
      "    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);\n",
      ""),
 
-    # == snapshot: identities, memory, names, waves
-    ("identities: leaves are aligned to the file, not to the tensor", "snapshot",
+    # == snapshot: fingerprints, memory, names, waves
+    ("fingerprints: leaves are aligned to the file, not to the tensor", "snapshot",
      "d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);",
      "d->planned + LMC__LEAF_SIZE - d->planned % LMC__LEAF_SIZE);"),
-    ("identities: the innermost dimension is left out", "snapshot",
+    ("fingerprints: the innermost dimension is left out", "snapshot",
      "    for (i = 0; i < rank; i++) {\n        lmc__store64(field, t ?",
      "    for (i = 0; i + 1 < rank; i++) {\n        lmc__store64(field, t ?"),
-    ("identities: empty tensors are forgotten between others", "snapshot",
-     "lmc__finish_identities(d);\n"
+    ("fingerprints: empty tensors are forgotten between others", "snapshot",
+     "lmc__finish_fingerprints(d);\n"
      "lmc__absorb(d, piece->crc, piece->size);",
-     "if (d->tensor_done) lmc__finish_identities(d);\n"
+     "if (d->tensor_done) lmc__finish_fingerprints(d);\n"
      "lmc__absorb(d, piece->crc, piece->size);"),
-    ("identities: a last leaf that is not full is left out", "snapshot",
+    ("fingerprints: a last leaf that is not full is left out", "snapshot",
      "if (d->leaf_size) lmc__finish_leaf(d);",
      "if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);"),
     ("SHA-256: a message that ends 8 bytes before a block's end", "snapshot",
@@ -1008,8 +1008,8 @@ BUGS = [  # name, group, text (there once), text in its place
     ("header: unknown features are ignored", "snapshot",
      "    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);\n",
      ""),
-    ("base: its identity is not compared", "delta",
-     "LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,\n"
+    ("base: its fingerprint is not compared", "delta",
+     "LMC__CHECK(memcmp(header + LMC__BASE_FINGERPRINT_AT, o->fingerprint, LMC_FINGERPRINT_SIZE) == 0,\n"
      "LMC_ERR_BASE_WRONG);",
      ""),
     ("trailer: the file's size is not compared", "snapshot",
@@ -1092,10 +1092,10 @@ BUGS = [  # name, group, text (there once), text in its place
     ("restore: the index is not compared", "snapshot",
      "LMC__CHECK(memcmp(p, entries->data, entries->size) == 0, LMC_ERR_CORRUPT);",
      ""),
-    ("restore: the identity is not compared", "snapshot",
-     "lmc__snapshot_identity(&r->items, identity);\n"
-     "LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);",
-     "lmc__snapshot_identity(&r->items, identity);"),
+    ("restore: the fingerprint is not compared", "snapshot",
+     "lmc__snapshot_fingerprint(&r->items, fingerprint);\n"
+     "LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);",
+     "lmc__snapshot_fingerprint(&r->items, fingerprint);"),
     ("restore: an index shorter than what it must say", "snapshot",
      "LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&\n"
      "r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,\n"
@@ -1140,10 +1140,10 @@ BUGS = [  # name, group, text (there once), text in its place
     ("reader: the first file's memory leaks", "snapshot",
      "for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);",
      "for (i = 1; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);"),
-    ("reader: identities behind the index", "snapshot",
+    ("reader: fingerprints behind the index", "snapshot",
      "LMC__CHECK((uint64_t)(x->end - x->p) >=\n"
      "LMC__FILE_FACTS_SIZE +\n"
-     "(uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&f->file),\n"
+     "(uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file),\n"
      "LMC_ERR_CORRUPT);",
      ""),
     ("reader: the size of a file is the index's, whatever FILE says", "snapshot",
@@ -1165,8 +1165,8 @@ BUGS = [  # name, group, text (there once), text in its place
     ("reader: where the index begins is not compared with where the blocks end", "snapshot",
      "    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);\n",
      ""),
-    ("reader: the identity is not compared", "snapshot",
-     "LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);",
+    ("reader: the fingerprint is not compared", "snapshot",
+     "LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);",
      ""),
     ("in place: a snapshot that is no delta", "in_place",
      "    int can = r && r->chain_depth != 0 && ",
@@ -1228,7 +1228,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "r->coder = options->lender ? options->lender->coder : &r->own_coder;",
      "r->coder = &r->own_coder;"),
 
-    # == snapshot: identities of files
+    # == snapshot: fingerprints of files
     ("identify: a stream that ends early", "delta",
      "        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;\n",
      ""),

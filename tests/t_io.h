@@ -201,10 +201,11 @@ static inline lmc_snapshot_info t_info(const lmc_reader *reader)
     if (reader && lmc_reader_get_info(reader, &info) != LMC_OK) abort();
     return info;
 }
-static inline void t_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE])
+static inline void t_fingerprint(const lmc_reader *reader,
+                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc_snapshot_info info = t_info(reader);
-    memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+    memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
 }
 static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                       uint64_t size)
@@ -287,7 +288,7 @@ static inline int t_has_quantizer(const t_model *model)
 /* Write the model in pieces of the given size (0: each file at once); the first error ends it. */
 static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
                                             const lmc_writer_options *options, size_t piece,
-                                            uint8_t identity[LMC_IDENTITY_SIZE])
+                                            uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc_writer *writer = NULL;
     lmc_sink sink;
@@ -322,18 +323,18 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
         lmc_writer_info info;
         CHECK_STATUS(lmc_writer_get_info(writer, &info), LMC_OK);
         CHECK(info.size == out->size && info.is_finished);
-        if (identity != NULL) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+        if (fingerprint != NULL) memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
     }
     lmc_writer_free(writer);
     return status;
 }
 
-/* -- identities from the spec (9.2, 9.3) -- */
+/* -- fingerprints from the spec (9.2, 9.3) -- */
 
 /* type: 0 a tensor, 1 a file without tensors, 2 a directory */
-static inline void t_tensor_identity(const uint8_t *data, unsigned type, uint64_t size,
-                                     const char *dtype, unsigned rank, const uint64_t *shape,
-                                     uint8_t id[32])
+static inline void t_tensor_fingerprint(const uint8_t *data, unsigned type, uint64_t size,
+                                        const char *dtype, unsigned rank, const uint64_t *shape,
+                                        uint8_t id[32])
 {
     t_sha sha;
     uint64_t at;
@@ -366,14 +367,14 @@ static int t_compare_items(const void *a, const void *b)
     return order ? order : memcmp(x->id, y->id, 32);
 }
 
-static inline void t_file_identity(const t_file *f, uint8_t id[32])
+static inline void t_file_fingerprint(const t_file *f, uint8_t id[32])
 {
     uint64_t shape = f->size;
-    t_tensor_identity(f->data, f->file.kind == LMC_FILE_DIRECTORY ? 2 : 1, f->size, "U8", 1, &shape,
-                      id);
+    t_tensor_fingerprint(f->data, f->file.kind == LMC_FILE_DIRECTORY ? 2 : 1, f->size, "U8", 1,
+                         &shape, id);
 }
 
-static inline void t_model_identity(const t_model *model, uint8_t id[32])
+static inline void t_model_fingerprint(const t_model *model, uint8_t id[32])
 {
     size_t i, k, n = 0;
     t_item *items;
@@ -386,12 +387,12 @@ static inline void t_model_identity(const t_model *model, uint8_t id[32])
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
             items[n].name = tensor->name;
-            t_tensor_identity(f->data + tensor->offset, 0, tensor->size, tensor->dtype,
-                              tensor->rank, tensor->shape, items[n++].id);
+            t_tensor_fingerprint(f->data + tensor->offset, 0, tensor->size, tensor->dtype,
+                                 tensor->rank, tensor->shape, items[n++].id);
         }
         if (k == 0) {
             items[n].name = f->file.path;
-            t_file_identity(f, items[n++].id);
+            t_file_fingerprint(f, items[n++].id);
         }
     }
     qsort(items, n, sizeof *items, t_compare_items);
@@ -509,7 +510,7 @@ static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t
 /* Restore from memory; *wrong: something was delivered, or success reported, that is not the
  * model's. */
 static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in,
-                                              lmc_restore_options *options, uint8_t identity[32],
+                                              lmc_restore_options *options, uint8_t fingerprint[32],
                                               int *wrong)
 {
     t_restore r;
@@ -525,7 +526,7 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     options->begin_file = t_on_begin;
     options->write = t_on_write;
     options->end_file = t_on_end;
-    status = lmc_snapshot_restore(&stream, identity, options);
+    status = lmc_snapshot_restore(&stream, fingerprint, options);
     *wrong = r.wrong || (status == LMC_OK && (r.open || r.file != model->n_files));
     return status;
 }

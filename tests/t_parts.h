@@ -147,12 +147,13 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
         CHECK(file->crc == t_crc32c(0, f->data, f->size));
         for (k = 0; k < file->n_tensors; k++) {
             const lmc_tensor *t = &file->tensors[k];
-            t_tensor_identity(f->data + t->offset, 0, t->size, t->dtype, t->rank, t->shape, want);
-            CHECK(memcmp(t->identity, want, 32) == 0);
+            t_tensor_fingerprint(f->data + t->offset, 0, t->size, t->dtype, t->rank, t->shape,
+                                 want);
+            CHECK(memcmp(t->fingerprint, want, 32) == 0);
         }
         if (k == 0) {
-            t_file_identity(f, want);
-            CHECK(memcmp(file->identity, want, 32) == 0);
+            t_file_fingerprint(f, want);
+            CHECK(memcmp(file->fingerprint, want, 32) == 0);
         }
     }
     base.n_files = model->n_files;

@@ -47,7 +47,7 @@ typedef struct w_section {
 #define W_SECTIONS 64
 
 typedef struct w_file {
-    uint8_t header[80], identity[32];
+    uint8_t header[80], fingerprint[32];
     w_section sections[W_SECTIONS];
     size_t n;
     t_memory metadata; /* entries */
@@ -99,7 +99,7 @@ static inline void w_parse(w_file *w, const uint8_t *p)
     }
     entry = p + at + 24 + 120;
     end = p + at + 24 + (size_t)w_get(p + at + 8, 8);
-    memcpy(w->identity, p + at + 24 + 88, 32);
+    memcpy(w->fingerprint, p + at + 24 + 88, 32);
     w->n_metadata = (uint32_t)w_get(p + at + 24 + 84, 4);
     for (i = 0, at = 80; i < w->n; i++) {
         w_section *const s = &w->sections[i];
@@ -139,7 +139,7 @@ static inline void w_build(const w_file *w, t_memory *out)
     w_put(&index, out->data, 80);
     w_number(&index, w->n, 4);
     w_number(&index, w->n_metadata, 4);
-    w_put(&index, w->identity, 32);
+    w_put(&index, w->fingerprint, 32);
     for (i = 0; i < w->n; i++) {
         const w_section *const s = &w->sections[i];
         const size_t at = out->size;

@@ -103,7 +103,7 @@ def make_slot(number, n_done, patches):
 def make_side_file(listing, delta, total, slots=(), n_start=0, name=b"some.lmc", capacity=1 << 16, version=1):
     """slots: (number, n_done, patches); listing: of the delta."""
     head = struct.pack("<8sIIQQQQII", b"\x8CLMCapl\n", version, len(name), total, n_start, capacity, len(delta), crc32c(delta[-65536:]), 0)
-    head += bytes.fromhex(listing["identity"]) + bytes.fromhex(listing["base_identity"]) + name.ljust(256, b"\0")
+    head += bytes.fromhex(listing["fingerprint"]) + bytes.fromhex(listing["base_fingerprint"]) + name.ljust(256, b"\0")
     head = head.ljust(508, b"\0")
     out = bytearray((head + struct.pack("<I", crc32c(head))).ljust(4096, b"\0"))
     for number, n_done, patches in slots:
@@ -406,15 +406,15 @@ class Refusals(ApplyCase):
             for name in ("s2", "other"):
                 for args in ((), ("--trust-base",)):
                     p = self.apply_refuses(*args, "d1", name, code=4, says=", but d1 needs the base ")
-                    identity = {k: self.listing("d%d" % k) for k in (1, 2)}
+                    fingerprint = {k: self.listing("d%d" % k) for k in (1, 2)}
                     text = p.stderr.decode()
-                    self.assertIn(identity[1]["base_identity"][:16], text)
+                    self.assertIn(fingerprint[1]["base_fingerprint"][:16], text)
                     self.assertIn("(named 's0' when this delta was made)", text)
                     self.assertIn("nothing was changed", text)
                     if name == "s2":
-                        self.assertIn("lmc: s2: is " + identity[2]["identity"][:16], text)
-            self.apply_refuses("d2", "s0", code=4, says="s0: is %s" % identity[1]["base_identity"][:16])
-            self.apply_refuses("d2", "d1", "s0", code=4, says="d1: needs the base %s, but d2, named before it" % identity[1]["base_identity"][:16])
+                        self.assertIn("lmc: s2: is " + fingerprint[2]["fingerprint"][:16], text)
+            self.apply_refuses("d2", "s0", code=4, says="s0: is %s" % fingerprint[1]["base_fingerprint"][:16])
+            self.apply_refuses("d2", "d1", "s0", code=4, says="d1: needs the base %s, but d2, named before it" % fingerprint[1]["base_fingerprint"][:16])
             self.apply_refuses("d1", "d1", "s0", code=4, says="named before it")
             if others is None:
                 shutil.copytree(self.path("s0"), self.path("more"))

@@ -236,7 +236,7 @@ static enum lmc_status read_arrays(const one_case *t, t_memory *in)
     source.size = in->size;
     status = lmc_reader_open(&reader, &source, &reader_options);
     if (status != LMC_OK) return status;
-    /* which compares the identities */
+    /* which compares the fingerprints */
     status = lmc_reader_read_file(reader, 0, 0, g_dst, g_restored_size);
     if (status == LMC_OK) CHECK(memcmp(g_dst, g_restored, g_restored_size) == 0);
     lmc_reader_free(reader);

@@ -427,7 +427,7 @@ class Verbs(Case):
         text = self.lmc("-l", "m.safetensors.lmc").stdout.decode()
         self.assertRegex(text, r"1 file, 3 tensors, \d+ -> \d+ bytes")
         self.assertRegex(text, r"F32 +\[4,25\] +400 ")
-        self.assertRegex(text, r"identity [0-9a-f]{64}")
+        self.assertRegex(text, r"fingerprint [0-9a-f]{64}")
         self.assertRegex(self.lmc("-lv", "m.safetensors.lmc", says="").stdout.decode(), r"offset \d+  [0-9a-f]{64}")
         o = self.listing("m.safetensors.lmc")
         self.assertEqual([(t["name"], t["dtype"], t["shape"], t["size"]) for t in o["files"][0]["tensors"]],
@@ -497,14 +497,14 @@ class Verbs(Case):
                 else:
                     shutil.rmtree(self.path("x"), ignore_errors=True)
 
-    def test_identity_is_that_of_the_content(self):
+    def test_fingerprint_is_that_of_the_content(self):
         w = ("w", "BF16", [1000], bf16(1000))
         v = ("v", "F32", [10], f32(10))
         self.write("1.safetensors", safetensors([w, v]))
         self.write("2.safetensors", safetensors([v, w], metadata={"a": "b"}, pad=1))
         self.write("3.safetensors", safetensors([w, ("v", "F32", [5, 2], f32(10))]))
         self.lmc("1.safetensors", "2.safetensors", "3.safetensors")
-        one, two, three = (self.listing("%d.safetensors.lmc" % i)["identity"] for i in (1, 2, 3))
+        one, two, three = (self.listing("%d.safetensors.lmc" % i)["fingerprint"] for i in (1, 2, 3))
         self.assertEqual(one, two)
         self.assertNotEqual(one, three)
 
@@ -664,11 +664,11 @@ class Terminals(Case):
             wide = self.lmc(*args).stdout.decode()
             for width in (40, 80, 131):
                 code, shown = self.run_in_terminal(["-q", *args], ["stdout"], columns=width)
-                lines = [line for line in shown.replace("\r", "").split("\n") if "identity" not in line]
+                lines = [line for line in shown.replace("\r", "").split("\n") if "fingerprint" not in line]
                 self.assertEqual(code, 0)
                 self.assertLessEqual(max(map(len, lines)), 80)
                 self.assertIn(columns, shown)
-                self.assertEqual(len(lines), len([line for line in wide.split("\n") if "identity" not in line]))
+                self.assertEqual(len(lines), len([line for line in wide.split("\n") if "fingerprint" not in line]))
             self.assertEqual(self.run_in_terminal(["-q", *args], ["stdout"], columns=132)[1].replace("\r", ""), wide)
 
     def test_no_binary_to_a_terminal(self):
@@ -1611,7 +1611,7 @@ class BadSnapshots(Case):
                 p = subprocess.run([LMC, "-t", "--no-search", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
                 if kind == "valid":
                     self.assertIn(p.returncode, (0, 3) if v["section"] == "10.2" and "or" in v else (0,), (path, p.stderr))
-                    if v["base_identity"]:
+                    if v["base_fingerprint"]:
                         self.assertEqual(subprocess.run([LMC, "-t", "--no-search", path], capture_output=True).returncode, 4, path)
                     continue
                 codes = {4 if "BASE" in status else 3 if status in ("NOT_LMC", "TRUNCATED", "CORRUPT", "CHECKSUM") else 1 for status in v["status"]}
@@ -1708,8 +1708,8 @@ class Bases(Case):
         self.write("new/config.json", b'{"a": 1}' * 999 + b'{"a": 2}')
         self.new = self.snapshot("new")
 
-    def identity(self, name):
-        return self.listing(name)["identity"]
+    def fingerprint(self, name):
+        return self.listing(name)["fingerprint"]
 
     def test_outputs_and_rm_leave_bases_alone(self):
         self.lmc("old")
@@ -1743,7 +1743,7 @@ class Bases(Case):
                 self.lmc("-f", "new", *option)
                 made[base] = self.read("new.lmc")
                 o = self.listing("new.lmc")
-                self.assertEqual((o["base_identity"], o["chain_depth"]), (self.identity("old.lmc"), 1))
+                self.assertEqual((o["base_fingerprint"], o["chain_depth"]), (self.fingerprint("old.lmc"), 1))
                 self.assertEqual(o["metadata"]["lmc.base"], base.rstrip("/"))
             self.lmc("-f", "new", "-o", "again.lmc", "--base", base, "-T1")
             self.assertEqual(self.read("again.lmc"), made[base])
@@ -1759,16 +1759,16 @@ class Bases(Case):
         self.assertLess(sizes["new.lmc"]["v"] * 5, sizes["direct.lmc"]["v"] * 4)  # reshaped, and still the same numbers
         for name in ("u", "extra"):  # of another dtype, added
             self.assertLess(sizes["new.lmc"][name], sizes["direct.lmc"][name] * 1.01 + 100)
-        self.assertEqual(self.identity("new.lmc"), self.identity("direct.lmc"))
+        self.assertEqual(self.fingerprint("new.lmc"), self.fingerprint("direct.lmc"))
 
     def test_listing_of_a_delta(self):
         self.lmc("new", "--base", "old")
         self.lmc("old")
         text = self.lmc("-l", "new.lmc").stdout.decode()
-        self.assertIn("base     %s, 1 delta deep (named old when this delta was made)\n" % self.identity("old.lmc"), text)
+        self.assertIn("base     %s, 1 delta deep (named old when this delta was made)\n" % self.fingerprint("old.lmc"), text)
         self.assertNotIn("base", self.lmc("-l", "old.lmc").stdout.decode())
         o = self.listing("old.lmc")
-        self.assertEqual((o["chain_depth"], "base_identity" in o), (0, False))
+        self.assertEqual((o["chain_depth"], "base_fingerprint" in o), (0, False))
 
     def test_single_files(self):
         """Of any kind; names and paths of single files do not count."""
@@ -1794,7 +1794,7 @@ class Bases(Case):
         for k in range(1, 5):
             self.lmc("%d.safetensors" % k, *["--base=%d.safetensors.lmc" % i for i in range(k - 1, -1, -1)])
             o = self.listing("%d.safetensors.lmc" % k)
-            self.assertEqual((o["chain_depth"], o["base_identity"]), (k, self.identity("%d.safetensors.lmc" % (k - 1))))
+            self.assertEqual((o["chain_depth"], o["base_fingerprint"]), (k, self.fingerprint("%d.safetensors.lmc" % (k - 1))))
             self.assertLess(o["packed_size"], 100000)
         want = self.read("4.safetensors")
         chain = ["--base=%d.safetensors.lmc" % k for k in (1, 3, 0, 2)]
@@ -1807,7 +1807,7 @@ class Bases(Case):
         for name in ("2.safetensors", "2.safetensors.lmc"):
             os.rename(self.path(name), self.path("away/" + name))
         self.refuses("-d", "-o", "out", "4.safetensors.lmc", chain[0], chain[1], chain[2], code=4,
-                     says="3.safetensors.lmc: needs the base %s (named '2.safetensors.lmc' when this delta was made)" % self.identity("away/2.safetensors.lmc")[:16])
+                     says="3.safetensors.lmc: needs the base %s (named '2.safetensors.lmc' when this delta was made)" % self.fingerprint("away/2.safetensors.lmc")[:16])
         self.write("new.safetensors", safetensors([("w", "BF16", [300000], self.w2)]))
         self.refuses("new.safetensors", "--base", "3.safetensors.lmc", code=4, says="3.safetensors.lmc: needs the base ")
         # snapshots of one content, each a delta against the other
@@ -1831,8 +1831,8 @@ class Bases(Case):
         shutil.copytree(self.path("away/old"), self.path("less"))
         os.unlink(self.path("less/config.json"))
         self.lmc("flipped")
-        want = "needs the base %s (named 'old' when this delta was made)" % self.identity("away/old.lmc")[:16]
-        given = self.identity("flipped.lmc")[:16]
+        want = "needs the base %s (named 'old' when this delta was made)" % self.fingerprint("away/old.lmc")[:16]
+        given = self.fingerprint("flipped.lmc")[:16]
         for args in ((), ("--base", "flipped"), ("--base", "flipped.lmc"), ("--base", "less"), ("--base", "new.lmc"), ("--base", "nowhere"),
                      ("--base", "less", "--base", "flipped")):
             for verb in (["-d", "-o", "out"], ["-t"], ["-d", "-f", "-o", "away/old/config.json"], ["cat", "-o", "out", "--npy"]):
@@ -1850,7 +1850,7 @@ class Bases(Case):
         self.lmc("new", "-o", "x.lmc", "--base", "fifo", code=4, says="neither a file nor a directory")
 
     def test_damaged_base(self):
-        """Found although its identity stands in its index."""
+        """Found although its fingerprint stands in its index."""
         self.lmc("old")
         self.lmc("new", "--base", "old.lmc")
         data = bytearray(self.read("old.lmc"))
@@ -1931,7 +1931,7 @@ class Bases(Case):
         os.rmdir(self.path("old/.lmc-abcdef"))
         self.lmc("old")
         self.lmc("new", "--base", "old")
-        self.assertEqual(self.listing("new.lmc")["base_identity"], self.identity("old.lmc"))
+        self.assertEqual(self.listing("new.lmc")["base_fingerprint"], self.fingerprint("old.lmc"))
         self.write("broken/x.safetensors", b"no header")
         self.lmc("new", "-f", "--base", "broken", says="stored as plain bytes")
         self.lmc("-t", "new.lmc")  # nothing of it is there
@@ -2231,7 +2231,7 @@ class Diff(Case):
             self.assertEqual({t["name"]: t["status"] for t in o["tensors"]}, want)
             self.assertEqual({f["name"]: f["status"] for f in o["files"]}, {"config.json": "changed", "lost": "removed"})
             self.assertEqual((o["from"]["snapshot"], o["to"]["snapshot"]), (a, b))
-            self.assertEqual(o["to"]["identity"], self.listing("new.lmc")["identity"])
+            self.assertEqual(o["to"]["fingerprint"], self.listing("new.lmc")["fingerprint"])
             results.append((o["tensors"], o["files"], o["delta_size"], o["direct_size"]))
         self.assertTrue(all(r == results[0] for r in results))
         self.assertEqual(self.diff("old", "new", "-T1"), self.diff("old", "new", "-T3"))
@@ -2259,7 +2259,7 @@ class Diff(Case):
     def test_equal_and_empty(self):
         o = self.diff("old", "old")
         self.assertEqual({t["status"] for t in o["tensors"] + o["files"]}, {"same"})
-        self.assertEqual((o["changed_elements"], o["from"]["identity"]), (0, o["to"]["identity"]))
+        self.assertEqual((o["changed_elements"], o["from"]["fingerprint"]), (0, o["to"]["fingerprint"]))
         self.write("empty", b"")
         self.write("one", b"1")
         self.assertEqual(self.diff("empty", "empty")["elements"], 0)

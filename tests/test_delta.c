@@ -1038,7 +1038,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
                 if (out->data == NULL) {
                     *out = again;
-                    t_model_identity(model, id);
+                    t_model_fingerprint(model, id);
                     CHECK(memcmp(id, id2, 32) == 0);
                     continue;
                 }
@@ -1049,7 +1049,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
     memset(id2, 0, 32);
     if (n_bases) CHECK_STATUS(lmc_base_identify(bases[0], id2, NULL), LMC_OK);
     CHECK_STATUS(lmc_header_parse(out->data, out->size, &header), LMC_OK);
-    memcpy(base_id, header.base_identity, 32);
+    memcpy(base_id, header.base_fingerprint, 32);
     depth = header.chain_depth;
     CHECK(memcmp(id2, base_id, 32) == 0 && depth == (n_bases ? bases[0]->chain_depth + 1 : 0));
     for (form = 0; form < (n_bases ? n_bases : 1); form++)
@@ -1089,8 +1089,8 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
         lmc_reader *reader = open_memory(out, n_bases ? bases[0] : NULL, NULL);
         t_note("%s: reader", name);
         header = t_info(reader);
-        CHECK(header.chain_depth == depth && memcmp(header.base_identity, base_id, 32) == 0);
-        t_identity(reader, id2);
+        CHECK(header.chain_depth == depth && memcmp(header.base_fingerprint, base_id, 32) == 0);
+        t_fingerprint(reader, id2);
         CHECK(memcmp(id, id2, 32) == 0);
         check_ranges(model, reader, log2_block + 5);
         lmc_reader_free(reader);
@@ -1196,7 +1196,7 @@ static void test_snapshots(void)
         bases[0] = &as_files;
         bases[1] = &as_reader;
         bases[2] = &as_files_too;
-        t_model_identity(&g_old, want);
+        t_model_fingerprint(&g_old, want);
         CHECK_STATUS(lmc_base_identify(&as_files, id, NULL), LMC_OK);
         CHECK(memcmp(id, want, 32) == 0);
         CHECK_STATUS(lmc_base_identify(&as_reader, id, NULL), LMC_OK);
@@ -1666,7 +1666,7 @@ static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
     stream.read = t_read;
     stream.user = &in;
     status = lmc_file_identify(&file, tensors, &stream, parallel, heap);
-    if (status != LMC_OK) CHECK(file.crc == 0 && is_filled(tensors[0].identity, 32, 0));
+    if (status != LMC_OK) CHECK(file.crc == 0 && is_filled(tensors[0].fingerprint, 32, 0));
     return status == LMC_OK ? lmc_base_identify(&s->base, id, heap) : status;
 }
 
@@ -1789,9 +1789,9 @@ static void test_wrong_bases(void)
     base.n_files--;
     CHECK_STATUS(restore_nothing(&s.out, &base), LMC_ERR_BASE_WRONG);
     t_note("a base with a bit less");
-    ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].identity[31] ^= 0x80;
+    ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].fingerprint[31] ^= 0x80;
     CHECK_STATUS(restore_nothing(&s.out, &s.base), LMC_ERR_BASE_WRONG);
-    ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].identity[31] ^= 0x80;
+    ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].fingerprint[31] ^= 0x80;
     t_note("a delta is listed without its base, and no more");
     reader = open_memory(&s.out, NULL, NULL);
     CHECK(t_info(reader).n_files == s.model.n_files);
@@ -1800,7 +1800,7 @@ static void test_wrong_bases(void)
     CHECK_STATUS(lmc_reader_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK);
     CHECK(byte == s.model.files[s.model.n_files - 1].data[0]);
     lmc_reader_free(reader);
-    t_note("a base that is not what its identities say");
+    t_note("a base that is not what its fingerprints say");
     memset(&options, 0, sizeof options);
     options.base = &s.base;
     options.read_back = t_on_read_back;

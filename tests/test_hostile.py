@@ -50,7 +50,7 @@ class Hostile(Case):
         for k, (data, content) in enumerate(hostile.links(n)):
             self.write("s/c%06d.lmc" % k, data)
             entries.append(json.dumps({"name": "c%06d" % k, "state": "kept", "time": 1, "size": 64,
-                                       "identity": hostile.identity_of_snapshot([(b"", hostile.identity_of_file(content))]).hex()}))
+                                       "fingerprint": hostile.fingerprint_of_snapshot([(b"", hostile.fingerprint_of_file(content))]).hex()}))
         text = ('{"lmc_series": 1, "every": 1000000, "snapshots": [\n%s\n],\n' % ",\n".join(entries)).encode()
         self.write("s/series.json", text + b'"crc32c": "%08x"}\n' % hostile.crc(text))
         self.n, self.last = n, content
@@ -134,7 +134,7 @@ class Time(Hostile):
         for i in range(2):
             for depth in range(600):
                 path = b"%d" % i + b"/a" * depth
-                f.file(b"\1\1\0" + hostile.varint(len(path)) + path, 0, [(path, hostile.identity(2, b"U8", (0,), b""))])
+                f.file(b"\1\1\0" + hostile.varint(len(path)) + path, 0, [(path, hostile.fingerprint(2, b"U8", (0,), b""))])
         self.write("entries.lmc", f.done())
         self.call("-d", "--max-depth", "4", "-o", "out", "entries.lmc", "*", code=1)
         self.assertNotIn("out", os.listdir(self.dir))
@@ -147,12 +147,12 @@ class Time(Hostile):
         """Files of 60 bytes, each byte predicted by another block of 8 MiB than the one before: one account for all of them."""
         for n, code in (1, 0), (100, 1):
             f = hostile.File(own=True)
-            f.file(hostile.file_body(5 * hostile.LARGEST, b"a"), hostile.crc(bytes(5 * hostile.LARGEST)), [(b"a", hostile.identity_of_file(bytes(5 * hostile.LARGEST)))])
+            f.file(hostile.file_body(5 * hostile.LARGEST, b"a"), hostile.crc(bytes(5 * hostile.LARGEST)), [(b"a", hostile.fingerprint_of_file(bytes(5 * hostile.LARGEST)))])
             f.run(hostile.run_body(5 * hostile.LARGEST, 23), [hostile.zeros(0, i) for i in range(5)])
             zero = hostile.crc(bytes(60))
             for i in range(n):
                 path = b"b%05d" % i
-                f.file(hostile.file_body(60, path), zero, [(path, hostile.identity_of_file(bytes(60)))])
+                f.file(hostile.file_body(60, path), zero, [(path, hostile.fingerprint_of_file(bytes(60)))])
                 f.run(hostile.run_body(60, 14, 2, [(1, 0, k % 5 * hostile.LARGEST + 5 + k // 5) for k in range(60)]),
                       [hostile.block(i + 1, 0, bytes([1, 0]), 60, 0, 1, zero, prediction=1, base_crc=zero)])
             self.write("far.lmc", f.done())
@@ -765,7 +765,7 @@ class Limits(Hostile):
         """A dump has 1,024 bytes of a field, and counts more."""
         for size, digits in (1024, True), (1025, False):
             f = hostile.File()
-            f.file(hostile.file_body(0, b"p" * size), 0, [(b"p" * size, hostile.identity_of_file(b""))])
+            f.file(hostile.file_body(0, b"p" * size), 0, [(b"p" * size, hostile.fingerprint_of_file(b""))])
             self.write("p.lmc", f.done())
             said = self.call("dump", "p.lmc")[0]
             self.assertEqual(b"(%d bytes)" % size in said, not digits)

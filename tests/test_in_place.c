@@ -106,7 +106,7 @@ static enum lmc_status disk_read(void *user, size_t number, uint64_t offset, voi
 }
 
 static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
-                             const lmc_parallel *parallel, uint8_t identity[32])
+                             const lmc_parallel *parallel, uint8_t fingerprint[32])
 {
     lmc_restore_options options;
     lmc_stream stream;
@@ -125,7 +125,7 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
     d->writes = 0;
     stream.read = t_read;
     stream.user = delta;
-    return lmc_snapshot_restore(&stream, identity, &options);
+    return lmc_snapshot_restore(&stream, fingerprint, &options);
 }
 
 /* After a crash: the journal is written again. Returns how far the disk is. */
@@ -225,7 +225,7 @@ static void test_kills(void)
         make_models(size ? 4000 : 60);
         base = make_loose(&files, &g_models[0], NULL, 0);
         delta = write_delta(&g_models[1], &base, 14);
-        t_model_identity(&g_models[1], want);
+        t_model_fingerprint(&g_models[1], want);
         for (k = 0; k < 2; k++) {
             unsigned n = workers[k], three = 3;
             /* larger waves: what was done by one ends within them */
@@ -427,7 +427,8 @@ static int can(t_memory *delta, const lmc_base *base)
     return result;
 }
 
-/* The parts of the first step in two shards, arranged as asked: all of these have one identity. */
+/* The parts of the first step in two shards, arranged as asked: all of these have one fingerprint.
+ */
 static t_model arrange(const char *second_path, const size_t *order, size_t cut)
 {
     t_model model;
@@ -467,7 +468,7 @@ static void test_layouts(void)
         free_loose(&other_files);
         t_free_model(&other);
     }
-    t_note("a directory is no empty file: its identity has another type");
+    t_note("a directory is no empty file: its fingerprint has another type");
     for (k = 0; k < 2; k++) {
         memset(&other, 0, sizeof other);
         add_shard(&other, "first", g_parts[0], NULL, 3);

@@ -663,7 +663,7 @@ class Deltas(Quant):
         # a base of the same content: nothing more is taken from it
         o = self.compress("s1", "*=bits:8", args=["--base", "s1"])
         self.assertEqual(self.losses(o), self.losses(whole))
-        self.assertEqual(o["identity"], whole["identity"])
+        self.assertEqual(o["fingerprint"], whole["fingerprint"])
 
     def test_restored_and_compressed_again(self):
         """The base tells what was quantised before: it is neither quantised again nor called exact; what has changed since is."""
@@ -672,7 +672,7 @@ class Deltas(Quant):
         self.lmc("-d", "-q", "s0.lmc", "-o", "again")
         for rules in ([], ["*=bits:8"]):
             second = self.compress("again", *rules, args=["--base", "s0.lmc"])
-            self.assertEqual(second["identity"], first["identity"])
+            self.assertEqual(second["fingerprint"], first["fingerprint"])
             self.assertEqual(self.losses(second), self.losses(first))
             self.assertEqual(self.restore("x.lmc", "--base", "s0.lmc"), self.restore("s0.lmc"))
         data = bytearray(self.read("again/exp_avg_sq.safetensors"))
@@ -694,7 +694,7 @@ class Deltas(Quant):
         self.lmc("rebase", "--onto", "s0.lmc", "whole.lmc", "-o", "again.lmc")
         for name, base in (("folded.lmc", ["--base", "s0.lmc"]), ("whole.lmc", []), ("again.lmc", ["--base", "s0.lmc"]), ("piped.lmc", [])):
             new = self.listing(name)
-            self.assertEqual(new["identity"], o["identity"])
+            self.assertEqual(new["fingerprint"], o["fingerprint"])
             self.assertEqual(self.losses(new), self.losses(o))
             self.assertEqual(set(self.generations(new).values()), {1})
             self.assertEqual(new["policy"], o["policy"])
@@ -737,12 +737,12 @@ class Deltas(Quant):
         self.lmc("series", "s", "watch", "--once", "--settle", "0", "--policy", "p", "from", "-q")
         for k in range(3):
             self.assertEqual(self.listing("s/s%d.lmc" % k)["lossy_tensors"], 2)
-        identity = self.listing("s/s2.lmc")["identity"]
+        fingerprint = self.listing("s/s2.lmc")["fingerprint"]
         losses = self.losses(self.listing("s/s2.lmc"))
         self.lmc("series", "s", "prune", "s0", "s1", says="")
         self.lmc("series", "s", "gc", says="")
         self.lmc("series", "s", "verify")
-        self.assertEqual(self.listing("s/s2.lmc")["identity"], identity)
+        self.assertEqual(self.listing("s/s2.lmc")["fingerprint"], fingerprint)
         self.assertEqual(self.losses(self.listing("s/s2.lmc")), losses)
         self.lmc("series", "s", "list", "--quant", "*=bits:8", code=2, says="does not take --quant")
         # what is left of a source goes only if its snapshot has all of it

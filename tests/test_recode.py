@@ -121,15 +121,15 @@ class Fold(Chain):
         """The first base is the one of the result; deltas may also be named as bases."""
         self.lmc("fold", *self.bases([0, 1, 2, 3]), *self.names([4, 5]), "-o", "x.lmc")
         self.lmc("fold", *self.bases([2, 5, 3, 4, 0, 1]), *self.names([5, 3, 4]), "-o", "y.lmc")
-        self.assertEqual(self.listing("x.lmc")["base_identity"], self.listing("s00.lmc")["identity"])
-        self.assertEqual(self.listing("y.lmc")["base_identity"], self.listing("s02.lmc")["identity"])
+        self.assertEqual(self.listing("x.lmc")["base_fingerprint"], self.listing("s00.lmc")["fingerprint"])
+        self.assertEqual(self.listing("y.lmc")["base_fingerprint"], self.listing("s02.lmc")["fingerprint"])
         self.restores("x.lmc", self.made[5][0], "--base", "s00.lmc")
         self.restores("y.lmc", self.made[5][0], *self.bases([0, 1, 2]))
 
     def test_what_is_kept(self):
         folded, direct = self.fold(0, 12), self.listing("s12.lmc", *self.bases([]))
         o = self.listing("folded.lmc")
-        self.assertEqual(o["identity"], direct["identity"])
+        self.assertEqual(o["fingerprint"], direct["fingerprint"])
         self.assertEqual(o["metadata"], {"lmc.base": "s00.lmc"})
         for a, b in zip(o["files"], direct["files"]):
             for file in (a, b):
@@ -151,13 +151,13 @@ class Fold(Chain):
         self.assertEqual(self.lmc("-dc", "--base", "s00.lmc", stdin=p.stdout).stdout[257:262], b"ustar")
 
     def test_missing_links(self):
-        identity = {k: self.listing("s%02d.lmc" % k)["identity"][:16] for k in (0, 2, 3, 5)}
+        fingerprint = {k: self.listing("s%02d.lmc" % k)["fingerprint"][:16] for k in (0, 2, 3, 5)}
         refuse = lambda *args, **more: self.refuses("fold", *args, "-o", "x.lmc", **more).stderr.decode()
         text = refuse("--base", "s00.lmc", *self.names([1, 2, 4]), code=4)
-        self.assertIn("s04.lmc: needs the base %s (named 's03.lmc' when this delta was made); given: s00.lmc is %s, " % (identity[3], identity[0]), text)
-        self.assertIn("s02.lmc is %s" % identity[2], text)
+        self.assertIn("s04.lmc: needs the base %s (named 's03.lmc' when this delta was made); given: s00.lmc is %s, " % (fingerprint[3], fingerprint[0]), text)
+        self.assertIn("s02.lmc is %s" % fingerprint[2], text)
         text = refuse("--base", "s02.lmc", *self.names([1]), code=4)
-        self.assertIn("s01.lmc: needs the base %s (named 's00.lmc' when this delta was made); given: s02.lmc is %s" % (identity[0], identity[2]), text)
+        self.assertIn("s01.lmc: needs the base %s (named 's00.lmc' when this delta was made); given: s02.lmc is %s" % (fingerprint[0], fingerprint[2]), text)
         text = refuse("--base", "s05.lmc", "--no-search", *self.names([6, 7]), code=4)  # whose own base is not there
         self.assertIn("s05.lmc: needs the base ", text)
         refuse("--base", "nowhere", *self.names([1]), code=4, says="nowhere: the base cannot be opened")
@@ -196,15 +196,15 @@ class Fold(Chain):
         self.lmc("--base", "s01.lmc", "--base", "s00.lmc", self.lay_out(1), "-o", "same.lmc")
         self.lmc("fold", "--base", "s01.lmc", "--base", "s00.lmc", "same.lmc", "-o", "x.lmc")
         self.lmc("fold", "--base", "s01.lmc", "--base", "s00.lmc", "same.lmc", "s02.lmc", "-o", "y.lmc")
-        self.assertEqual([self.listing(name)["identity"] for name in ("x.lmc", "y.lmc")],
-                         [self.listing(name)["identity"] for name in ("s01.lmc", "s02.lmc")])
+        self.assertEqual([self.listing(name)["fingerprint"] for name in ("x.lmc", "y.lmc")],
+                         [self.listing(name)["fingerprint"] for name in ("s01.lmc", "s02.lmc")])
 
     def test_few_open_files(self):
         """A long chain is more files than a shell allows at first."""
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self.lmc("fold", "--base", "s00.lmc", *self.names(range(1, N)), "-o", "x.lmc",
                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (10, hard)))
-        self.assertEqual(self.listing("x.lmc")["identity"], self.listing("s12.lmc")["identity"])
+        self.assertEqual(self.listing("x.lmc")["fingerprint"], self.listing("s12.lmc")["fingerprint"])
 
     def test_damage(self):
         """In any link, wherever: code 3, its name, and no output. In the first of all, what is not needed may be damaged."""
@@ -251,7 +251,7 @@ class Fold(Chain):
         steps = sorted(os.listdir(series))
         for k, s in enumerate(steps):
             self.lmc(os.path.join(series, s), "-o", "r%02d.lmc" % k, *(a for i in range(k - 1, -1, -1) for a in ("--base", "r%02d.lmc" % i)), says="")
-        whole = [k for k in range(len(steps)) if "base_identity" not in self.listing("r%02d.lmc" % k)][-1]  # steps far apart share nothing
+        whole = [k for k in range(len(steps)) if "base_fingerprint" not in self.listing("r%02d.lmc" % k)][-1]  # steps far apart share nothing
         self.assertLess(whole, len(steps) - 2)
         first, chain = "r%02d.lmc" % whole, ["r%02d.lmc" % k for k in range(whole + 1, len(steps))]
         self.lmc("fold", "--base", first, *chain[::-1], "-o", "folded.lmc")
@@ -288,7 +288,7 @@ class Rebase(Chain):
             self.write(name, b, 0o640)
             self.lmc(name, "--base", "old-" + name, says="nothing of it was found in the base" if name in ("grown", "empty") else None)
             if name in ("grown", "empty"):
-                self.assertNotIn("base_identity", self.listing(name + ".lmc"))
+                self.assertNotIn("base_fingerprint", self.listing(name + ".lmc"))
                 continue
             self.lmc("rebase", "--base", "old-" + name, "--onto", "none", name + ".lmc", "-o", "whole-%s.lmc" % name)
             self.lmc(name, "-o", "direct.lmc", "-f")
@@ -334,7 +334,7 @@ class Rebase(Chain):
         import make_vectors as vectors
         data, wrong = b"what is there" * 100, bytes(range(32))
         for patch in ({}, {"entry0.File_CRC": lambda crc: crc ^ 1},
-                      {"entry0.Identity0": wrong, "index.Snapshot_Identity": vectors.identity_of_snapshot([(b"", wrong)])}):
+                      {"entry0.Fingerprint0": wrong, "index.Snapshot_Fingerprint": vectors.fingerprint_of_snapshot([(b"", wrong)])}):
             self.write("x.lmc", bytes(vectors.build([vectors.Src(b"", data), vectors.Run([vectors.stored(data)])], patch=patch).out))
             for args in (["rebase", "--onto", "none", "x.lmc", "-o", "y.lmc"], ["rebase", "-q", "--onto", "s00.lmc", "x.lmc", "-c"], ["verify", "x.lmc"]):
                 self.lmc(*args, code=3 if patch else 0)
@@ -354,7 +354,7 @@ class Rebase(Chain):
                 for part in [file] + file["tensors"]:
                     del part["packed_size"]
                     part.pop("sha256", None)  # of some vectors it is wrong, on purpose; made anew it is right
-            return o["identity"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
+            return o["fingerprint"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
         for v in manifest["valid"]:
             path = os.path.join(vectors, "valid", v["name"] + ".lmc")
             bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
@@ -391,8 +391,8 @@ class Verify(Chain):
 
     def test_chain_in_any_order(self):
         o = [self.listing("s%02d.lmc" % k) for k in range(N)]
-        want = ["lmc: s00.lmc: ok, %s, depth 0, no base" % o[0]["identity"][:16]]
-        want += ["lmc: s%02d.lmc: ok, %s, depth %d, base %s" % (k, o[k]["identity"][:16], k, o[k - 1]["identity"][:16]) for k in range(1, N)]
+        want = ["lmc: s00.lmc: ok, %s, depth 0, no base" % o[0]["fingerprint"][:16]]
+        want += ["lmc: s%02d.lmc: ok, %s, depth %d, base %s" % (k, o[k]["fingerprint"][:16], k, o[k - 1]["fingerprint"][:16]) for k in range(1, N)]
         for seed in range(3):
             names = self.names(range(N))
             random.Random(seed).shuffle(names)
@@ -454,7 +454,7 @@ class Verify(Chain):
         self.assertEqual(sum(": ok, " in line for line in self.verify(*self.names(range(5)), code=3)), 2)
 
     def test_missing(self):
-        wanted = self.listing("s02.lmc")["identity"][:16]
+        wanted = self.listing("s02.lmc")["fingerprint"][:16]
         self.lay_out(0)
         os.mkdir(self.path("away"))  # beside the others it would be found
         os.rename(self.path("s02.lmc"), self.path("away/s02.lmc"))

@@ -450,7 +450,7 @@ class Verbs(SeriesCase):
             shutil.rmtree(self.path("t"))
 
     def test_same_content_again(self):
-        """Identities repeat: chains have no loops, and files whose headers alone differ come back as they were."""
+        """Fingerprints repeat: chains have no loops, and files whose headers alone differ come back as they were."""
         a, b = bf16(1000, 1), bf16(1000, 2)
         for i, (weights, note) in enumerate([(a, ""), (b, ""), (a, ""), (a, "x"), (b, "y"), (b, ""), (a, "z"), (a, "")]):
             self.add("s%d" % i, model(weights, 0, note))
@@ -813,7 +813,7 @@ class Manifest(SeriesCase):
             return {k: v for k, v in e.items() if v is not None}
         bad = [changed(name=n) for n in ("../precious", "/etc/passwd", ".hidden", "", "a\x00b", "a\nb", "-x", "x" * 201, "a\\b", 7, None, ["x"], good[0]["name"])]
         bad += [changed(state=s) for s in ("KEPT", "", "absent", 1, None, "adding")]
-        bad += [changed(identity=s) for s in ("", "00", good[0]["identity"][:-1] + "g", good[0]["identity"].upper() + "", "+" + good[0]["identity"][1:], 5, None)]
+        bad += [changed(fingerprint=s) for s in ("", "00", good[0]["fingerprint"][:-1] + "g", good[0]["fingerprint"].upper() + "", "+" + good[0]["fingerprint"][1:], 5, None)]
         bad += [changed(size=s) for s in (-1, 1.5, "1", 1 << 70)] + [changed(time=s) for s in ("x", None, 1.5)]
         bad += [changed(source=s) for s in ("../x", "", 7, ".x")] + [changed(more=1), 5, "x", [], {}, None, '{"name": "a", "name": "b"}', "[" * 5000, '"\\ud800"']
         for entry in bad:
@@ -832,8 +832,8 @@ class Manifest(SeriesCase):
             self.denies("gc", code=3, says="is damaged")
         self.write("s/series.json", manifest([changed(time=s) for s in (1 << 62,)]))  # odd but harmless
         self.series("list")
-        # a right checksum, and an identity that is not that of the file: what is forgotten is not removed
-        self.write("s/series.json", manifest([good[0], changed(state="forgotten", identity=good[0]["identity"])]))
+        # a right checksum, and a fingerprint that is not that of the file: what is forgotten is not removed
+        self.write("s/series.json", manifest([good[0], changed(state="forgotten", fingerprint=good[0]["fingerprint"])]))
         self.denies("gc", code=3, says="is another snapshot than was added")
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", name="none")]))
         self.series("gc")

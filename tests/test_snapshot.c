@@ -1,5 +1,5 @@
-/* Layer 3: whole snapshots through writer, restore and reader; identities, limits, faults of every
- * callback and allocation. */
+/* Layer 3: whole snapshots through writer, restore and reader; fingerprints, limits, faults of
+ * every callback and allocation. */
 #include "t_io.h"
 #include "t_wire.h"
 
@@ -164,8 +164,8 @@ static void check_reader(const t_model *model, t_memory *in)
     in->reads = 0;
     if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
     CHECK(in->reads <= 3);
-    t_identity(reader, id);
-    t_model_identity(model, want);
+    t_fingerprint(reader, id);
+    t_model_fingerprint(model, want);
     CHECK(memcmp(id, want, 32) == 0);
     CHECK(t_info(reader).n_files == model->n_files);
     CHECK(lmc_reader_get_file(reader, model->n_files) == NULL &&
@@ -187,9 +187,9 @@ static void check_reader(const t_model *model, t_memory *in)
         CHECK(half + 64 + encoded / 100 >= encoded && half <= encoded + 64 + encoded / 100);
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
-            t_tensor_identity(f->data + tensor->offset, 0, tensor->size, tensor->dtype,
-                              tensor->rank, tensor->shape, want);
-            CHECK(memcmp(file->tensors[k].identity, want, 32) == 0);
+            t_tensor_fingerprint(f->data + tensor->offset, 0, tensor->size, tensor->dtype,
+                                 tensor->rank, tensor->shape, want);
+            CHECK(memcmp(file->tensors[k].fingerprint, want, 32) == 0);
             CHECK_STATUS(
                 lmc_reader_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size),
                 LMC_OK);
@@ -199,8 +199,8 @@ static void check_reader(const t_model *model, t_memory *in)
                 LMC_ERR_ARGUMENT);
         }
         if (k == 0) {
-            t_file_identity(f, want);
-            CHECK(memcmp(file->identity, want, 32) == 0);
+            t_file_fingerprint(f, want);
+            CHECK(memcmp(file->fingerprint, want, 32) == 0);
         }
         for (round = 0; round < 20; round++) {
             size_t from = t_below(&state, f->size + 1), part = t_below(&state, f->size - from + 1);
@@ -276,7 +276,7 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             if (first.data == NULL) {
                 first = out;
                 memcpy(id, id2, 32);
-                t_model_identity(model, id2);
+                t_model_fingerprint(model, id2);
                 CHECK(memcmp(id, id2, 32) == 0);
                 continue;
             }
@@ -1728,10 +1728,10 @@ static enum lmc_status ignore_progress(void *user, uint64_t done)
     return LMC_OK;
 }
 
-/* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
- * is right, and what they make up is not what the index says. Who reads all of the tensor or of the
- * file is told, unless he does not want to know. */
-static void test_identity_of_tensor(void)
+/* Two snapshots of one layout. One gets the fingerprints of the other, and CRCs for that: each
+ * block is right, and what they make up is not what the index says. Who reads all of the tensor or
+ * of the file is told, unless he does not want to know. */
+static void test_fingerprint_of_tensor(void)
 {
     /* lmc_decompress with progress once read by 16 MiB, and checked none of them */
     const size_t size = (size_t)(t_quick ? 1 : 20) << 20, inner = size - 400;
@@ -1751,12 +1751,12 @@ static void test_identity_of_tensor(void)
     memset(out, 0, sizeof out);
     memset(&file, 0, sizeof file);
     options.log2_block = 14;
-    unchecked.skip_identities = 1;
+    unchecked.skip_fingerprints = 1;
     file.path = "f";
     file.size = size;
     file.tensors = &tensor;
     file.n_tensors = 1;
-    t_note("identity of a tensor");
+    t_note("fingerprint of a tensor");
     for (i = 0; i < 2; i++) { /* noise is stored as it is, so that blocks have one size */
         data[i] = make(size, T_RANDOM, LMC_F32);
         data[i][300 + i] ^= 1;
@@ -1782,7 +1782,8 @@ static void test_identity_of_tensor(void)
         CHECK_STATUS(
             lmc_decompress(got, size, &got_size, out[1].data, out[1].size, &compress_options),
             i ? LMC_ERR_CORRUPT : LMC_OK);
-        for (at = index; memcmp(out[1].data + at, t->identity, sizeof t->identity) != 0;) at++;
+        for (at = index; memcmp(out[1].data + at, t->fingerprint, sizeof t->fingerprint) != 0;)
+            at++;
         lmc_reader_free(reader);
         if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &unchecked), LMC_OK)) return;
         t = &lmc_reader_get_file(reader, 0)->tensors[0];
@@ -2024,7 +2025,7 @@ static void make_group(const t_model *model, unsigned log2_block, t_memory *out)
     free(w.sections[0].facts.data);
     w.sections[0].body = body;
     w.sections[0].facts = facts;
-    t_model_identity(model, w.identity);
+    t_model_fingerprint(model, w.fingerprint);
     memset(out, 0, sizeof *out);
     w_build(&w, out);
     w_free(&w);
@@ -2081,7 +2082,7 @@ static void test_grouped(void)
         t_note("grouped files, %lu", (unsigned long)i);
         make_group(&model, i < 4 ? 14 : 20, &in);
         in.piece = i < 2 ? 0 : 777;
-        t_model_identity(&model, want);
+        t_model_fingerprint(&model, want);
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, id, &wrong), LMC_OK);
         CHECK(!wrong && memcmp(id, want, 32) == 0);
         CHECK_STATUS(t_read_model(&model, &in, &read_options, &wrong), LMC_OK);
@@ -2498,7 +2499,7 @@ int main(int argc, char **argv)
     test_twin_of_file();
     test_window();
     test_parallel_reads();
-    test_identity_of_tensor();
+    test_fingerprint_of_tensor();
     test_reach();
     test_gap();
     test_refused_file();

@@ -158,7 +158,7 @@ class Figures(StatsCase):
         for k in range(1, 4):
             items = {t["name"]: t for t in got[k]["tensors"]}
             diff = json.loads(self.lmc("diff", "--json", *names[k - 1:k + 1]).stdout)
-            self.assertEqual(got[k]["identity"], diff["to"]["identity"])
+            self.assertEqual(got[k]["fingerprint"], diff["to"]["fingerprint"])
             for t in diff["tensors"]:
                 self.assertEqual({key: items[t["name"]].get(key) for key in t}, t)
             for (name, dtype, _, data), old in zip(steps[k], steps[k - 1]):

@@ -184,7 +184,7 @@ class Arguments(Case):
         self.assertNotIn(b"salvage", self.refuses(None, "-t", "c.lmc", code=3, says="").stderr)
 
     def test_base_is_missing_and_nothing_has_changed(self):
-        """A delta with the identity of its base, of which only the header differs, is no loop."""
+        """A delta with the fingerprint of its base, of which only the header differs, is no loop."""
         tensors = [("w", "BF16", [3000], bf16(3000))]
         self.write("0.safetensors", safetensors(tensors))
         for i in (1, 2, 3):
@@ -368,7 +368,7 @@ class Damage(Case):
         self.assertEqual(len(bodies[0]), len(bodies[1]))
         told = [json.loads(self.lmc("-l", "--json", "n%d.lmc" % i).stdout) for i in range(2)]
         body = bodies[1]
-        for find in (lambda s: s["identity"], lambda s: s["files"][0]["tensors"][0]["identity"]):
+        for find in (lambda s: s["fingerprint"], lambda s: s["files"][0]["tensors"][0]["fingerprint"]):
             self.assertIn(bytes.fromhex(find(told[1])), body)
             body = body.replace(bytes.fromhex(find(told[1])), bytes.fromhex(find(told[0])))
         self.write("forged.lmc", index_replaced(packed[1], body))
@@ -401,8 +401,8 @@ class Chains(Case):
         for k, to in ((0, "x"), (1, "x"), (2, "y/z")):
             self.away("s/%d.lmc" % k, to)
         self.refuses("-d", "-o", "out", "s/4.lmc", code=4, says="s/3.lmc: needs the base ")
-        identity = self.listing("y/z/2.lmc")["identity"][:16]
-        self.assertIn("s/3.lmc <- %s is not beside it\n" % identity, self.lmc("-l", "s/4.lmc").stdout.decode())
+        fingerprint = self.listing("y/z/2.lmc")["fingerprint"][:16]
+        self.assertIn("s/3.lmc <- %s is not beside it\n" % fingerprint, self.lmc("-l", "s/4.lmc").stdout.decode())
         for args in (("--search", "x", "--search", "y/z"), ("--base", "x", "--base", "y/z"), ("--base", "x/0.lmc", "--base", "x/1.lmc", "--search=y/z")):
             self.restores("s/4.lmc", self.data[4], *args)
             self.lmc("verify", "s/4.lmc", *args)
@@ -434,8 +434,8 @@ class Chains(Case):
             self.away("s/%d.lmc" % k, "x")
         text = self.refuses("-t", "s/4.lmc", "--base", "s/3.lmc", "--base", "s/1.lmc", code=4).stderr.decode()
         for k, who in ((2, "s/3.lmc"), (0, "s/1.lmc")):
-            self.assertIn("%s: needs the base %s" % (who, self.listing("x/%d.lmc" % k)["identity"][:16]), text)
-        self.assertIn("s/1.lmc is %s" % self.listing("s/1.lmc")["identity"][:16], text)  # what was found instead
+            self.assertIn("%s: needs the base %s" % (who, self.listing("x/%d.lmc" % k)["fingerprint"][:16]), text)
+        self.assertIn("s/1.lmc is %s" % self.listing("s/1.lmc")["fingerprint"][:16], text)  # what was found instead
 
     def test_a_file_beside_it(self):
         """What the delta names as its base, if that is no snapshot; it is known by its content, not by the name."""
@@ -1052,8 +1052,8 @@ class Small(Case):
             p = self.lmc("rebase", "--onto", "b", "c.lmc", *args, says="c.lmc: nothing of it was found in the base b")
             if args == ("-c",):
                 self.write("x.lmc", p.stdout)
-            self.assertIsNone(self.listing("x.lmc").get("base_identity"))
-            self.assertEqual(self.listing("x.lmc")["identity"], self.listing("c.lmc")["identity"])
+            self.assertIsNone(self.listing("x.lmc").get("base_fingerprint"))
+            self.assertEqual(self.listing("x.lmc")["fingerprint"], self.listing("c.lmc")["fingerprint"])
             self.assertEqual(self.read("x.lmc"), self.read("alone.lmc"))
             self.restores("x.lmc", self.read("c"), "--no-search")
 
@@ -1218,7 +1218,7 @@ class Surprises(Case):
         self.assertEqual((self.snapshot("r"), names("r")), (self.snapshot("d"), names("d")))
         self.lmc("rebase", "--onto", "none", "--max", "-o", "again.lmc", "d.lmc")  # coded again from the snapshot
         self.assertLess(os.path.getsize(self.path("again.lmc")), alone + 8000)
-        self.assertEqual(self.listing("again.lmc")["identity"], self.listing("d.lmc")["identity"])
+        self.assertEqual(self.listing("again.lmc")["fingerprint"], self.listing("d.lmc")["fingerprint"])
         self.lmc("-d", "-o", "some", "d.lmc", "b.bin", "z", "copy", "n.safetensors")
         self.assertEqual(names("some"), [["b.bin", "z/c.bin"], ["copy"], ["n.safetensors"], ["z/small"]])
         self.lmc("-d", "-o", "some", "-f", "d.lmc", "*.bin", "small", "z/small")
@@ -1264,7 +1264,7 @@ class Surprises(Case):
         self.lmc("-v", "-t", "y.st.lmc", says="y.st.lmc: its base is x.pt\n")
         os.makedirs(self.path("away"))
         os.rename(self.path("x.pt"), self.path("away/x.pt"))
-        wanted = self.listing("same.st.lmc")["identity"][:16]
+        wanted = self.listing("same.st.lmc")["fingerprint"][:16]
         text = self.lmc("-t", "same.st.lmc", code=4).stderr.decode()
         self.assertIn("needs the base " + wanted, text)
         self.assertNotIn("is " + wanted, text)
@@ -1494,7 +1494,7 @@ class SecondTrial(Case):
         self.lmc("hf-1")
         os.makedirs(self.path("q"))
         self.lmc("--base", "hf-1.lmc", "hf-2", "-o", "q/hf-2.lmc")
-        needs = "q/hf-2.lmc: needs the base %s (named 'hf-1.lmc' when this delta was made); " % self.listing("hf-1.lmc")["identity"][:16]
+        needs = "q/hf-2.lmc: needs the base %s (named 'hf-1.lmc' when this delta was made); " % self.listing("hf-1.lmc")["fingerprint"][:16]
         advice = "; name it with --base PATH or --search DIR\n"
         verbs = (("-d", "-o", "x"), ("-t",), ("cat",), ("rebase", "--onto", "none", "-o", "x"))
 
@@ -1504,7 +1504,7 @@ class SecondTrial(Case):
         said("no other .lmc file is beside it" + advice)
         self.write("other", b"something else" * 100)
         self.lmc("other", "-o", "q/other.lmc")
-        other = self.listing("q/other.lmc")["identity"][:16]
+        other = self.listing("q/other.lmc")["fingerprint"][:16]
         said("the only other .lmc file beside it does not restore that: q/other.lmc is " + other + advice)
         for k in range(39):
             self.write("q/%d.lmc" % k, self.read("q/other.lmc"))

@@ -61,9 +61,9 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
     enum lmc_status status = LMC_OK;
     uint8_t id[32];
     size_t i, k;
-    t_identity(reader, id);
+    t_fingerprint(reader, id);
     printf(", ");
-    hex("index_identity", id, 32);
+    hex("index_fingerprint", id, 32);
     printf(", \"files\": [");
     for (i = 0; i < t_info(reader).n_files && status == LMC_OK; i++) {
         const lmc_file *file = lmc_reader_get_file(reader, i);
@@ -83,7 +83,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
         hex("sha256", id, 32);
         printf(", \"same\": %s, ",
                i < seen->n && memcmp(seen->digests[i], id, 32) == 0 ? "true" : "false");
-        hex("identity", file->identity, 32);
+        hex("fingerprint", file->fingerprint, 32);
         printf(", \"tensors\": [");
         for (k = 0; k < file->n_tensors && status == LMC_OK; k++) {
             const lmc_tensor *tensor = &file->tensors[k];
@@ -101,7 +101,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
                            memcmp(part, data + tensor->offset, (size_t)tensor->size) == 0
                        ? "true"
                        : "false");
-            hex("identity", tensor->identity, 32);
+            hex("fingerprint", tensor->fingerprint, 32);
             printf(", \"shape\": [");
             for (d = 0; d < tensor->rank; d++)
                 printf("%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
@@ -177,7 +177,7 @@ static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offse
 
 static int open_base(known_base *b);
 
-/* The base of that identity; else the first one given, which is then refused; NULL if none is.
+/* The base of that fingerprint; else the first one given, which is then refused; NULL if none is.
  * Those in use end a loop. */
 static const lmc_base *find_base(const uint8_t wanted[32])
 {
@@ -220,7 +220,7 @@ static int open_base(known_base *b)
     source.size = b->memory.size;
     b->in_use = 1;
     if (lmc_header_parse(b->memory.data, b->memory.size, &header) == LMC_OK && header.has_base)
-        options.base = find_base(header.base_identity);
+        options.base = find_base(header.base_fingerprint);
     b->in_use = 0;
     if (lmc_reader_open(&b->reader, &source, &options) != LMC_OK) return 0;
     b->base = lmc_reader_base(b->reader);
@@ -253,11 +253,11 @@ static void one(const char *path)
     lmc_snapshot_info header;
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
-    reader_options.skip_identities = 1; /* Content_CRC of each block, as the page has it */
+    reader_options.skip_fingerprints = 1; /* Content_CRC of each block, as the page has it */
     memset(&seen, 0, sizeof seen);
     memset(&again, 0, sizeof again);
     if (lmc_header_parse(in.data, in.size, &header) == LMC_OK && header.has_base)
-        options.base = reader_options.base = find_base(header.base_identity);
+        options.base = reader_options.base = find_base(header.base_fingerprint);
     options.read_back = read_back;
     options.user = &seen;
     options.begin_file = seen_begin;
@@ -268,7 +268,7 @@ static void one(const char *path)
     stream.user = source.user = &in;
     status = lmc_snapshot_restore(&stream, id, &options);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
-    hex("identity", id, 32);
+    hex("fingerprint", id, 32);
     in.at = 0; /* again, with what need not be checked */
     options.check_hashes = 1;
     options.user = &again;

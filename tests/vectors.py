@@ -16,11 +16,11 @@ passed = failed = 0
 BY_INDEX = {"section_largest_missing": "LMC_ERR_CORRUPT", "entry_copy_path": "LMC_ERR_CHECKSUM", "entry_copy_head": "LMC_ERR_CHECKSUM",
             "entry_copy_run": "LMC_ERR_CHECKSUM", "trailer_index_offset": "LMC_ERR_CHECKSUM", "entry_file_crc": "LMC_OK",
             "base_missing": "LMC_OK",  # what it reads needs no base
-            # nor does it look at ancillary sections, or take CRCs and identities of what it reads
+            # nor does it look at ancillary sections, or take CRCs and fingerprints of what it reads
             "ancillary_body_crc": "LMC_OK", "ancillary_entry_copy": "LMC_OK", "ancillary_largest_missing": "LMC_ERR_CORRUPT",
-            "entry_directory_crc": "LMC_OK", "group_entry_file_crc": "LMC_OK", "identity_of_crc_collision_first": "LMC_OK",
-            "identity_of_crc_collision_last": "LMC_OK", "identity_file_as_directory": "LMC_OK", "identity_directory_as_file": "LMC_OK",
-            "identity_tensor_as_file": "LMC_OK"}
+            "entry_directory_crc": "LMC_OK", "group_entry_file_crc": "LMC_OK", "fingerprint_of_crc_collision_first": "LMC_OK",
+            "fingerprint_of_crc_collision_last": "LMC_OK", "fingerprint_file_as_directory": "LMC_OK", "fingerprint_directory_as_file": "LMC_OK",
+            "fingerprint_tensor_as_file": "LMC_OK"}
 
 
 # Vectors with hashes, which all have the same file in front; the hash of its first tensor.
@@ -57,7 +57,7 @@ def check_valid(want, got):
         check(got["hashed"] == "LMC_ERR_NOT_FOUND", "%s: hashes: %s" % (name, got["hashed"]))
     if got["read"] != "LMC_OK":
         return
-    check(got["identity"] == got["index_identity"] == want["identity"], name + ": identity")
+    check(got["fingerprint"] == got["index_fingerprint"] == want["fingerprint"], name + ": fingerprint")
     check({raw(m, "key"): raw(m, "value") for m in want["metadata"]} == got["metadata"], name + ": metadata")
     check(len(want["files"]) == len(got["files"]), name + ": number of files")
     for a, b in zip(want["files"], got["files"]):
@@ -65,9 +65,9 @@ def check_valid(want, got):
         check((a["kind"] == "directory") == (b["kind"] == 1), name + ": kind")
         check((-1 if a["mode"] is None else a["mode"]) == b["mode"] and a["mtime"] == b["mtime"], name + ": mode, time")
         if not a["tensors"]:
-            check(a["identity"] == b["identity"], name + ": identity of the file")
-        check([(raw(t, "name"), raw(t, "dtype"), t["shape"], t["offset"], t["size"], t["identity"], t["loss"], True) for t in a["tensors"]]
-              == [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"], t["identity"], t["loss"], t["same"]) for t in b["tensors"]],
+            check(a["fingerprint"] == b["fingerprint"], name + ": fingerprint of the file")
+        check([(raw(t, "name"), raw(t, "dtype"), t["shape"], t["offset"], t["size"], t["fingerprint"], t["loss"], True) for t in a["tensors"]]
+              == [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"], t["fingerprint"], t["loss"], t["same"]) for t in b["tensors"]],
               name + ": tensors")
 
 

@@ -45,7 +45,7 @@ struct candidate {
     const char *dtype;
     uint64_t size; /* bytes, rounded */
     uint64_t hash; /* of dtype and sample */
-    int is_known;  /* instead, of the tensor's identity */
+    int is_known;  /* instead, of the tensor's fingerprint */
 };
 
 struct candidates {
@@ -83,8 +83,8 @@ static void add_whole(struct candidates *c, const struct members *m, size_t numb
     t->name = member->path;
     t->dtype = "BYTES";
     if (m->archive)
-        memcpy(t->identity, lmc_reader_get_file(m->archive->reader, member->number)->identity,
-               sizeof t->identity);
+        memcpy(t->fingerprint, lmc_reader_get_file(m->archive->reader, member->number)->fingerprint,
+               sizeof t->fingerprint);
     add_candidate(c, number, WHOLE, t, LMC_CONVERT_NONE);
 }
 
@@ -214,7 +214,7 @@ static int compare_places(const void *a, const void *b)
 
 /* Tensors of a snapshot that are of interest only to those of their own dtype need no sample: the
  * index tells which are equal. */
-static void take_identities(struct candidates *c, const struct members *m)
+static void take_fingerprints(struct candidates *c, const struct members *m)
 {
     for (size_t start = 0, end; start < c->n; start = end) {
         int has_rounded = 0;
@@ -223,7 +223,8 @@ static void take_identities(struct candidates *c, const struct members *m)
             has_rounded |= c->list[i].conversion != LMC_CONVERT_NONE;
         for (size_t i = start; i < end && !has_rounded; i++) {
             c->list[i].is_known = 1;
-            memcpy(&c->list[i].hash, tensor_of(m, &c->list[i])->identity, sizeof c->list[i].hash);
+            memcpy(&c->list[i].hash, tensor_of(m, &c->list[i])->fingerprint,
+                   sizeof c->list[i].hash);
         }
     }
     drop_lonely(c);
@@ -234,7 +235,7 @@ static int find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
     drop_lonely(c);
-    if (m->archive) take_identities(c, m);
+    if (m->archive) take_fingerprints(c, m);
     for (int is_scattered = 0; is_scattered <= 1; is_scattered++) {
         size_t n = 0;
         if (c->n) qsort(c->list, c->n, sizeof *c->list, compare_places);

@@ -12,9 +12,9 @@ void format_hex(char *text, const void *data, size_t size)
         snprintf(text + 2 * i, 3, "%02x", ((const unsigned char *)data)[i]);
 }
 
-void format_identity(char text[2 * LMC_IDENTITY_SIZE + 1], const uint8_t *identity)
+void format_fingerprint(char text[2 * LMC_FINGERPRINT_SIZE + 1], const uint8_t *fingerprint)
 {
-    format_hex(text, identity, LMC_IDENTITY_SIZE);
+    format_hex(text, fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
 uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) /* FNV-1a */
@@ -24,14 +24,14 @@ uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) /* FNV-1a */
     return hash;
 }
 
-int parse_identity(uint8_t *identity, const char *text)
+int parse_fingerprint(uint8_t *fingerprint, const char *text)
 {
-    char again[2 * LMC_IDENTITY_SIZE + 1];
-    for (size_t i = 0; i < LMC_IDENTITY_SIZE && strlen(text) == 2 * LMC_IDENTITY_SIZE; i++) {
+    char again[2 * LMC_FINGERPRINT_SIZE + 1];
+    for (size_t i = 0; i < LMC_FINGERPRINT_SIZE && strlen(text) == 2 * LMC_FINGERPRINT_SIZE; i++) {
         unsigned byte = 0;
         if (sscanf(text + 2 * i, "%2x", &byte) != 1) return 0;
-        identity[i] = (uint8_t)byte;
+        fingerprint[i] = (uint8_t)byte;
     }
-    format_identity(again, identity);
+    format_fingerprint(again, fingerprint);
     return strcmp(again, text) == 0;
 }

@@ -81,11 +81,11 @@ void set_json_number(json_t *object, const char *key, uint64_t value)
     set_json(object, key, make_json_number(value));
 }
 
-void set_json_identity(json_t *object, const char *key, const uint8_t *bytes)
+void set_json_fingerprint(json_t *object, const char *key, const uint8_t *bytes)
 {
-    char identity[2 * LMC_IDENTITY_SIZE + 1];
-    format_identity(identity, bytes);
-    set_json(object, key, json_string(identity));
+    char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
+    format_fingerprint(fingerprint, bytes);
+    set_json(object, key, json_string(fingerprint));
 }
 
 void set_json_real(json_t *object, const char *key, double value)

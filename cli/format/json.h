@@ -38,8 +38,8 @@ json_t *make_json_number(uint64_t value);
 /* See make_json_number(). */
 void set_json_number(json_t *object, const char *key, uint64_t value);
 
-/* As format_identity() has it. */
-void set_json_identity(json_t *object, const char *key, const uint8_t *bytes);
+/* As format_fingerprint() has it. */
+void set_json_fingerprint(json_t *object, const char *key, const uint8_t *bytes);
 
 /* With the digits that mean something. */
 void set_json_real(json_t *object, const char *key, double value);

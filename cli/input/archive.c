@@ -223,8 +223,8 @@ enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
 
 /* The bytes of all of f: whether they are what the index says. tensors: room for those of f;
  * *crc: theirs. */
-static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, void *data,
-                                        uint32_t *crc)
+static enum lmc_status check_fingerprints(const lmc_file *f, lmc_tensor *tensors, void *data,
+                                          uint32_t *crc)
 {
     lmc_memory memory;
     const lmc_stream stream = stream_of_bytes(&memory, data, (size_t)f->size);
@@ -236,9 +236,9 @@ static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, 
     if (status != LMC_OK) return status;
     *crc = found.crc;
     for (size_t i = 0; i < f->n_tensors; i++)
-        if (memcmp(tensors[i].identity, f->tensors[i].identity, LMC_IDENTITY_SIZE) != 0)
+        if (memcmp(tensors[i].fingerprint, f->tensors[i].fingerprint, LMC_FINGERPRINT_SIZE) != 0)
             return LMC_ERR_CORRUPT;
-    return f->n_tensors || memcmp(found.identity, f->identity, LMC_IDENTITY_SIZE) == 0
+    return f->n_tensors || memcmp(found.fingerprint, f->fingerprint, LMC_FINGERPRINT_SIZE) == 0
                ? LMC_OK
                : LMC_ERR_CORRUPT;
 }
@@ -257,7 +257,7 @@ enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64
     if (status == LMC_OK && size && size == f->size && !a->plain) {
         lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
         uint32_t crc = 0;
-        status = check_identities(f, tensors, dst, &crc);
+        status = check_fingerprints(f, tensors, dst, &crc);
         if (status == LMC_OK && crc != f->crc) status = LMC_ERR_CORRUPT;
         free(tensors);
     }
@@ -276,7 +276,8 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
         const lmc_stream stream = stream_of_bytes(&memory, dst, size);
         lmc_tensor found = *tensor;
         status = identify_alone(&found, &stream);
-        if (status == LMC_OK && memcmp(found.identity, tensor->identity, LMC_IDENTITY_SIZE) != 0)
+        if (status == LMC_OK &&
+            memcmp(found.fingerprint, tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
             status = LMC_ERR_CORRUPT;
     }
     return status;
@@ -289,10 +290,10 @@ lmc_snapshot_info snapshot_info(const lmc_reader *reader)
     return info;
 }
 
-void snapshot_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE])
+void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc_snapshot_info info = snapshot_info(reader);
-    memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+    memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
 uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
@@ -303,12 +304,12 @@ uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uin
                                                                                           : 0;
 }
 
-int parse_header(const void *src, size_t size, uint8_t base_identity[LMC_IDENTITY_SIZE],
+int parse_header(const void *src, size_t size, uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE],
                  uint32_t *chain_depth)
 {
     lmc_snapshot_info info;
     if (lmc_header_parse(src, size, &info) != LMC_OK) return -1;
-    memcpy(base_identity, info.base_identity, LMC_IDENTITY_SIZE);
+    memcpy(base_fingerprint, info.base_fingerprint, LMC_FINGERPRINT_SIZE);
     *chain_depth = info.chain_depth;
     return 0;
 }

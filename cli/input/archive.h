@@ -29,7 +29,7 @@ struct archive {
     lmc_reader *reader;
     lmc_reader *lender; /* or NULL: shares its buffers; of the base, if that is a snapshot */
     uint8_t header[LMC_FILE_HEADER_SIZE]; /* zeros: not read */
-    uint8_t wanted[LMC_IDENTITY_SIZE];    /* the base, of a delta */
+    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* the base, of a delta */
     uint32_t chain_depth;
     const lmc_base *plain; /* not NULL: files that are no snapshot; there is no reader (plain.h) */
     uint64_t n_reads, n_bytes;
@@ -45,9 +45,9 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
 /* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not
  * known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
-void snapshot_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The base's identity and the depth of the chain, from a header; 0, or -1 if it is none. */
-int parse_header(const void *src, size_t size, uint8_t base_identity[LMC_IDENTITY_SIZE],
+void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
+/* The base's fingerprint and the depth of the chain, from a header; 0, or -1 if it is none. */
+int parse_header(const void *src, size_t size, uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE],
                  uint32_t *chain_depth);
 uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                uint64_t size);
@@ -93,15 +93,15 @@ lmc_base files_of_archive(const struct archive *a);
  * each request of a caller cost 512 MiB for nothing, for it cannot know who chose what to ask for.
  * Where the snapshot did, thousands of files of a few bytes would each get that: so these share one
  * account (spec R12-6), and what was decoded is kept for the next request. What is asked for whole
- * is compared with the identities of the index. LMC_ERR_LIMIT: the account is spent. */
+ * is compared with the fingerprints of the index. LMC_ERR_LIMIT: the account is spent. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size);
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
 
-/* Sets the identity of a tensor whose bytes the stream gives. It is as if the tensor were a file by
- * itself, for the identity does not depend on where it is: its offset is 0 then. */
+/* Sets the fingerprint of a tensor whose bytes the stream gives. It is as if the tensor were a file
+ * by itself, for the fingerprint does not depend on where it is: its offset is 0 then. */
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes);
 
 /* Bytes of all files of the snapshot. */

@@ -63,8 +63,8 @@ struct base *next_view(const struct base *b, const struct base *view)
     return view == b ? b->views : view->next;
 }
 
-/* Takes the identities from another view of the base that finds the same tensors in the file. */
-static int take_known_identities(const struct base *b, struct base_file *f)
+/* Takes the fingerprints from another view of the base that finds the same tensors in the file. */
+static int take_known_fingerprints(const struct base *b, struct base_file *f)
 {
     for (const struct base *view = b; view; view = next_view(b, view))
         for (size_t i = 0; i < view->n_files && view->state >= BASE_IDENTIFIED; i++) {
@@ -95,7 +95,7 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
     f->file.n_tensors = n_tensors;
     f->file.tensors = f->tensors = copy_tensors(tensors, n_tensors);
     container_free(&s->container);
-    if (take_known_identities(b, f)) return CODE_OK;
+    if (take_known_fingerprints(b, f)) return CODE_OK;
     stream.read = read_stream;
     stream.user = s;
     progress_start(s->name, s->size);
@@ -236,7 +236,7 @@ static int finish_base_of_files(struct base *b)
     b->source.get_file = get_base_file;
     b->source.read = read_base_file;
     b->source.user = b;
-    if (lmc_base_identify(&b->source, b->identity, NULL) != LMC_OK) check_memory(NULL);
+    if (lmc_base_identify(&b->source, b->fingerprint, NULL) != LMC_OK) check_memory(NULL);
     b->state = BASE_IDENTIFIED;
     return CODE_OK;
 }
@@ -265,7 +265,7 @@ int identify_base_as(struct base *b, int is_strict, const struct common *o)
     if (!b->is_archive) return identify_base_files(b, is_strict, o);
     code = read_archive_index(&b->archive, NULL);
     if (code != CODE_OK) return code;
-    snapshot_identity(b->archive.reader, b->identity);
+    snapshot_fingerprint(b->archive.reader, b->fingerprint);
     b->state = BASE_IDENTIFIED;
     return CODE_OK;
 }
@@ -388,7 +388,7 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
     for (int attempt = 0; attempt < 2; attempt++) {
         for (struct base *view = b; view; view = next_view(b, view))
             if (view->state >= BASE_IDENTIFIED &&
-                memcmp(view->identity, delta->wanted, LMC_IDENTITY_SIZE) == 0)
+                memcmp(view->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) == 0)
                 return view;
         if (attempt == 1 || delta->fd < 0) break;
         if (!delta->reader && try_archive_index(delta, NULL) != LMC_OK) break;

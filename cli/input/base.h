@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: MIT
  *
  * A base is a snapshot, or a file or a directory that is looked at just as for compressing, so that
- * its identity is that of the snapshot it would become. Its tensors are read where they are wanted.
- * A snapshot that is a delta itself has a base of its own among the arguments. Its chain is walked
- * down to a whole snapshot, and made ready from there up (replica.h). To restore a delta,
+ * its fingerprint is that of the snapshot it would become. Its tensors are read where they are
+ * wanted. A snapshot that is a delta itself has a base of its own among the arguments. Its chain is
+ * walked down to a whole snapshot, and made ready from there up (replica.h). To restore a delta,
  * files are first looked at by the delta's own tables (spec 9.4), whatever they are: that needs no
  * parser. Bytes are hashed again only where the two ways find other tensors in a file.
  *
@@ -12,7 +12,7 @@
  *
  *   named ------------> open ----------------> identified -----------> ready
  *         open_base:         identify_base:               prepare_base:
- *         what it is         its identity is known        can be read; of a delta, its base, too
+ *         what it is         its fingerprint is known        can be read; of a delta, its base, too
  *
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: theirs
  * is in struct bases.
@@ -27,31 +27,23 @@
  *   lmc apply left it whole      check_finished               the same          4: is left half
  *                                                                               applied
  *   an archive is intact         read_archive_index           it is identified  3
- *   it has the identity that     find_link -> fail_base;      before an output  4: needs the base
- *   the header names             fold: check_links            is opened
- *   bases form no loop           prepare_base; fold:          the same          4: form a loop
- *                                find_tip
- *   files are still those that   read_opened                  one is opened     1: was changed
- *   were identified              check_bases                  before an output  while it was being
- *                                                             gets its name     read
- *   verify: the base is there    report_unplaced              at the end        4: needs the base;
- *                                                                               3 if a file is
- *                                                                               damaged
- *   its chain does not need      check_source                 before an output  1: could not be
- *   what is compressed                                        is opened         restored
- *   rebase: the new base does    prepare_onto                 before an output  4: cannot be coded
- *   not need the snapshot                                     is opened         against it
- *   series: it is in the series  check_chain_of               before all work   4: needs the base
- *   salvage: none was given      conclude                     at the end        4: with its base
- *   apply: deltas follow one     check_order                  before all work   4: needs the base,
- *   another                                                                     but
- *   apply: the target is a base  find_next -> fail_target     before a change   4: is, but needs
- *   of one of them                                                              the base
- *   apply: files of the same     check_layout                 the same          (identified again)
- *   paths, kinds, sizes
- *   apply: bytes of each block   lmc_snapshot_restore, by     before a change   (identified again)
- *                                rewrite_target               after: fail_half  4: showed only
- *                                                                               after
+ *   it has the fingerprint that     find_link -> fail_base;      before an output  4: needs the
+ * base the header names             fold: check_links            is opened bases form no loop
+ * prepare_base; fold:          the same          4: form a loop find_tip files are still those that
+ * read_opened                  one is opened     1: was changed were identified check_bases before
+ * an output  while it was being gets its name     read verify: the base is there    report_unplaced
+ * at the end        4: needs the base; 3 if a file is damaged its chain does not need check_source
+ * before an output  1: could not be what is compressed                                        is
+ * opened         restored rebase: the new base does    prepare_onto                 before an
+ * output  4: cannot be coded not need the snapshot                                     is opened
+ * against it series: it is in the series  check_chain_of               before all work   4: needs
+ * the base salvage: none was given      conclude                     at the end        4: with its
+ * base apply: deltas follow one     check_order                  before all work   4: needs the
+ * base, another                                                                     but apply: the
+ * target is a base  find_next -> fail_target     before a change   4: is, but needs of one of them
+ * the base apply: files of the same     check_layout                 the same          (identified
+ * again) paths, kinds, sizes apply: bytes of each block   lmc_snapshot_restore, by     before a
+ * change   (identified again) rewrite_target               after: fail_half  4: showed only after
  *   apply: it stays what it is   apply_all                    after identifying 4: was changed
  *
  * "Identified again": with --trust-base, or when an attempt is resumed, nobody has looked at the
@@ -103,7 +95,7 @@ struct base {
     int is_damaged;       /* a snapshot: it cannot be read */
     int is_subject;       /* what the user asks about: no copy may stand in for it */
     struct base *instead; /* of a damaged one: what is read (stand_in.h); NULL: there is none */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
     struct base *below; /* then: of a delta, its own base */
     struct archive archive;
@@ -121,7 +113,7 @@ struct base {
 /* Sees to it that is_archive, and of a snapshot the depth of its chain, is known. */
 int open_base(struct base *b, const struct common *o);
 
-/* Sees to it that the identity is known. Files are read for that. */
+/* Sees to it that the fingerprint is known. Files are read for that. */
 int identify_base(struct base *b, const struct common *o);
 
 /* is_strict: a file must be what its name says, otherwise it is plain bytes. */
@@ -134,21 +126,22 @@ struct base *next_view(const struct base *b, const struct base *view);
  * of spec 9.4, and for what was looked at before the second, too. */
 struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code);
 
-/* 16 digits are enough to tell identities apart, by eye or by grep. */
-#define SHORT_IDENTITY 8
+/* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
+#define SHORT_FINGERPRINT 8
 
 /* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
  * made_with: what it was called when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o);
 
-/* The base of the delta, by its identity; NULL: there is none, or *code says what was reported. An
- * open delta may get a reader by this. Among the arguments they are looked at in the order of what
- * that costs: whole snapshots, whose index tells their identity; files, all bytes of which must be
- * read; deltas, which need a base themselves. If none of these is it, snapshots in the directories
- * of --search, in those among the arguments, and beside the delta; then what the delta names as its
- * base, if that lies beside it. A delta whose own base is being looked for is no use, but if there
- * is no other, it is returned for prepare_base() to tell that the bases form a loop. */
+/* The base of the delta, by its fingerprint; NULL: there is none, or *code says what was reported.
+ * An open delta may get a reader by this. Among the arguments they are looked at in the order of
+ * what that costs: whole snapshots, whose index tells their fingerprint; files, all bytes of which
+ * must be read; deltas, which need a base themselves. If none of these is it, snapshots in the
+ * directories of --search, in those among the arguments, and beside the delta; then what the delta
+ * names as its base, if that lies beside it. A delta whose own base is being looked for is no use,
+ * but if there is no other, it is returned for prepare_base() to tell that the bases form a loop.
+ */
 struct base *find_base(struct archive *delta, const struct common *o, int *code);
 
 /* Another copy of a snapshot that is damaged, among the arguments, in the places to look, or beside

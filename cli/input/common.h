@@ -16,7 +16,7 @@
 struct bases {
     struct base *list;
     size_t n;
-    struct base *found;   /* by their identity, in the places below; a list */
+    struct base *found;   /* by their fingerprint, in the places below; a list */
     struct places *given; /* the arguments that are snapshots; NULL: not looked at yet */
     size_t n_given;       /* arguments that were looked at for that */
     size_t *others;       /* the numbers of those that are none */

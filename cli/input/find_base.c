@@ -20,8 +20,8 @@
 
 /* -- where the arguments are -- */
 
-/* Knows the identity of each argument that is an intact snapshot, without opening it for good. The
- * others are listed: a long chain, all of which is given, looks for each link among few. */
+/* Knows the fingerprint of each argument that is an intact snapshot, without opening it for good.
+ * The others are listed: a long chain, all of which is given, looks for each link among few. */
 static void look_at_given(const struct common *o)
 {
     struct bases *all = o->bases;
@@ -47,7 +47,8 @@ static int is_wanted(struct base *b, const struct archive *delta, struct base **
                      const struct common *o, int *code)
 {
     *code = identify_base_as(b, 0, o);
-    if (*code != CODE_OK || memcmp(b->identity, delta->wanted, LMC_IDENTITY_SIZE) != 0) return 0;
+    if (*code != CODE_OK || memcmp(b->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) != 0)
+        return 0;
     if (!b->is_visited) return 1;
     *visited = b;
     return 0;
@@ -166,13 +167,13 @@ static void look_at_places(const struct archive *delta, const struct common *o)
 /* A delta in which nothing has changed: whoever gives it its base has the same for others. */
 static int needs_its_like(const struct place_entry *e)
 {
-    return e->chain_depth && memcmp(e->wanted, e->identity, LMC_IDENTITY_SIZE) == 0;
+    return e->chain_depth && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
 /* A snapshot in one of the places, of a shorter chain than the delta's: so no loop comes of
  * snapshots that nobody has named. Or, if is_longer, of any other chain: the delta was made against
- * a raw file, and what restores it is a delta itself; but not this one, which has the identity of
- * its base when nothing has changed. A damaged one was reported, and others are tried. */
+ * a raw file, and what restores it is a delta itself; but not this one, which has the fingerprint
+ * of its base when nothing has changed. A damaged one was reported, and others are tried. */
 static struct base *find_in_places(struct archive *delta, int is_longer, const struct common *o,
                                    int *damaged)
 {
@@ -209,7 +210,7 @@ static struct base *find_source_of(struct base *b, const struct common *o)
     return c && can_stand_in(c, b, o) ? c : NULL;
 }
 
-/* Of the snapshots with b's identity, those that a delta may be read with in its place; to be
+/* Of the snapshots with b's fingerprint, those that a delta may be read with in its place; to be
  * freed. They are collected first: who prepares one may add places, and the list moves. */
 static struct base **list_copies(const struct base *b, size_t *n_copies)
 {
@@ -218,7 +219,7 @@ static struct base **list_copies(const struct base *b, size_t *n_copies)
     *n_copies = 0;
     for (unsigned k = 0; k < 2; k++) {
         size_t n;
-        struct place_entry *e = find_places(k ? all->places : all->given, b->identity, &n);
+        struct place_entry *e = find_places(k ? all->places : all->given, b->fingerprint, &n);
         copies = (struct base **)resize((void *)copies, *n_copies + n + 1, sizeof *copies);
         for (size_t i = 0; i < n; i++)
             if (e[i].chain_depth <= b->archive.chain_depth)
@@ -310,7 +311,7 @@ static struct base *look_for_base(struct archive *delta, const struct common *o,
     if (!b && *code == CODE_OK && !visited && (!o->bases->is_closed || has_places_given(o)))
         b = find_in_places(delta, 1, o, &damaged);
     if (!b && *code == CODE_OK) *code = damaged;
-    if (visited && memcmp(visited->archive.wanted, delta->wanted, LMC_IDENTITY_SIZE) == 0)
+    if (visited && memcmp(visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE) == 0)
         visited = NULL; /* nothing has changed in it: its base is missing, and is no loop */
     return b || *code != CODE_OK ? b : visited;
 }
@@ -333,8 +334,8 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
 
 /* -- telling -- */
 
-/* The snapshot with that identity and a shorter chain, as far as can be seen from outside; else one
- * with any chain, which is not the delta. */
+/* The snapshot with that fingerprint and a shorter chain, as far as can be seen from outside; else
+ * one with any chain, which is not the delta. */
 static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
                                         const struct archive *delta, const struct common *o)
 {
@@ -355,8 +356,8 @@ static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
 static void print_missing(const char *last, const uint8_t *wanted, const struct common *o)
 {
     struct archive a;
-    char text[2 * SHORT_IDENTITY + 1], *path = NULL;
-    format_hex(text, wanted, SHORT_IDENTITY);
+    char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
+    format_hex(text, wanted, SHORT_FINGERPRINT);
     memset(&a, 0, sizeof a);
     a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
@@ -376,7 +377,7 @@ static void print_missing(const char *last, const uint8_t *wanted, const struct 
 void print_chain(struct archive *delta, const struct common *o)
 {
     enum { MOST = 8 };
-    uint8_t wanted[LMC_IDENTITY_SIZE];
+    uint8_t wanted[LMC_FINGERPRINT_SIZE];
     char *last = copy_string(delta->name, strlen(delta->name));
     uint32_t depth = delta->chain_depth;
     size_t n = 0;
@@ -423,13 +424,13 @@ static int is_called(const char *path, const char *name)
 }
 
 /* Adds what was looked through for the base of the delta called name: how many, and of one alone,
- * or that has the base's name, what it is. A snapshot with the wanted identity that was not taken
- * is a delta that needs it itself, or damaged, which was said. */
+ * or that has the base's name, what it is. A snapshot with the wanted fingerprint that was not
+ * taken is a delta that needs it itself, or damaged, which was said. */
 static size_t list_places(char *text, size_t cap, size_t used, const struct places *p,
                           const char *name, const char *made_with)
 {
     const struct place_entry *shown = NULL;
-    char *beside = directory_of(name), identity[2 * SHORT_IDENTITY + 1];
+    char *beside = directory_of(name), fingerprint[2 * SHORT_FINGERPRINT + 1];
     const char *where = p->n_directories == 1 && strcmp(p->directories[0], beside) == 0
                             ? "beside it"
                             : "where it was looked for";
@@ -452,23 +453,23 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
                                  "; none of the %llu other .lmc files %s restores that",
                                  (unsigned long long)n, where);
     if (!shown || used >= cap) return used;
-    format_hex(identity, shown->identity, SHORT_IDENTITY);
+    format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT);
     return used +
-           (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path, identity);
+           (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path, fingerprint);
 }
 
 /* Arguments and places that need a base, too, which is nowhere: all is said at once. */
 static void say_others_missing(const uint8_t *wanted, const struct common *o)
 {
     const struct bases *all = o->bases;
-    char missing[2 * SHORT_IDENTITY + 1];
+    char missing[2 * SHORT_FINGERPRINT + 1];
     for (size_t i = 0; all->given && i < all->given->n; i++) {
         const struct place_entry *e = &all->given->list[i];
         size_t n = 0, m = 0;
-        if (e->chain_depth == 0 || memcmp(e->wanted, wanted, LMC_IDENTITY_SIZE) == 0) continue;
+        if (e->chain_depth == 0 || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0) continue;
         (void)find_places(all->given, e->wanted, &n);
         if (all->places) (void)find_places(all->places, e->wanted, &m);
-        format_hex(missing, e->wanted, SHORT_IDENTITY);
+        format_hex(missing, e->wanted, SHORT_FINGERPRINT);
         if (n + m == 0) say(e->path, "needs the base %s, which is missing, too", missing);
     }
 }
@@ -477,18 +478,19 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o)
 {
     enum { MOST = 3 }; /* so that all fits into a message */
-    char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[700] = "";
+    char text[2 * SHORT_FINGERPRINT + 1], given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
     size_t size = 0, n_given = 0;
     int code;
-    format_hex(text, wanted, SHORT_IDENTITY);
+    format_hex(text, wanted, SHORT_FINGERPRINT);
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         const struct place_entry *e = find_place_numbered(o->bases->given, i);
-        const uint8_t *identity = e ? e->identity : b->identity;
-        if ((b->state < BASE_IDENTIFIED && !e) || memcmp(identity, wanted, LMC_IDENTITY_SIZE) == 0)
+        const uint8_t *fingerprint = e ? e->fingerprint : b->fingerprint;
+        if ((b->state < BASE_IDENTIFIED && !e) ||
+            memcmp(fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
             continue;
         if (n_given++ >= MOST) continue;
-        format_hex(given, identity, SHORT_IDENTITY);
+        format_hex(given, fingerprint, SHORT_FINGERPRINT);
         size += (size_t)snprintf(list + size, sizeof list - size, "%s%.100s is %s",
                                  size ? ", " : "; given: ", b->name, given);
     }

@@ -15,9 +15,9 @@
 #include "../sys/names.h"
 #include "../sys/tree.h"
 
-#define TRAILER_SIZE 40u         /* spec 10.3 */
-#define SECTION_HEADER_SIZE 24u  /* spec 5 */
-#define SNAPSHOT_IDENTITY_AT 88u /* spec 10.1: in the body of the INDX section */
+#define TRAILER_SIZE 40u            /* spec 10.3 */
+#define SECTION_HEADER_SIZE 24u     /* spec 5 */
+#define SNAPSHOT_FINGERPRINT_AT 88u /* spec 10.1: in the body of the INDX section */
 
 static uint64_t get_u64(const uint8_t *bytes)
 {
@@ -37,9 +37,10 @@ static int probe_descriptor(struct place_entry *e, int fd, uint64_t size)
         memcmp(trailer + sizeof trailer - sizeof end_magic, end_magic, sizeof end_magic) != 0)
         return -1;
     index = get_u64(trailer);
-    if (index > size - SECTION_HEADER_SIZE - SNAPSHOT_IDENTITY_AT - LMC_IDENTITY_SIZE) return -1;
-    return read_at(fd, index + SECTION_HEADER_SIZE + SNAPSHOT_IDENTITY_AT, e->identity,
-                   LMC_IDENTITY_SIZE) == 0
+    if (index > size - SECTION_HEADER_SIZE - SNAPSHOT_FINGERPRINT_AT - LMC_FINGERPRINT_SIZE)
+        return -1;
+    return read_at(fd, index + SECTION_HEADER_SIZE + SNAPSHOT_FINGERPRINT_AT, e->fingerprint,
+                   LMC_FINGERPRINT_SIZE) == 0
                ? 0
                : -1;
 }
@@ -147,24 +148,25 @@ int contains_only_snapshots(const char *directory)
 static int compare_known_places(const void *a, const void *b)
 {
     const struct place_entry *x = (const struct place_entry *)a, *y = (const struct place_entry *)b;
-    int order = memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
+    int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
     if (order) return order;
     if (x->chain_depth != y->chain_depth) return x->chain_depth < y->chain_depth ? -1 : 1;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n)
+struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n)
 {
     size_t low = 0, high = p->n;
     if (!p->is_sorted && p->n) qsort(p->list, p->n, sizeof *p->list, compare_known_places);
     p->is_sorted = 1;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (memcmp(p->list[middle].identity, identity, LMC_IDENTITY_SIZE) < 0) low = middle + 1;
+        if (memcmp(p->list[middle].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0)
+            low = middle + 1;
         else high = middle;
     }
-    for (*n = 0;
-         low + *n < p->n && memcmp(p->list[low + *n].identity, identity, LMC_IDENTITY_SIZE) == 0;)
+    for (*n = 0; low + *n < p->n &&
+                 memcmp(p->list[low + *n].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;)
         ++*n;
     return *n ? &p->list[low] : NULL;
 }

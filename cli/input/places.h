@@ -1,4 +1,4 @@
-/* places.h - where bases are looked for: directories of snapshots, known by their identities
+/* places.h - where bases are looked for: directories of snapshots, known by their fingerprints
  * SPDX-License-Identifier: MIT
  *
  * To find the base of a delta among thousands of snapshots, no more is read of each than header,
@@ -19,13 +19,13 @@ struct base;
 
 struct place_entry {
     char *path;
-    uint8_t identity[LMC_IDENTITY_SIZE], wanted[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
     uint32_t chain_depth;
     size_t number;     /* in the order in which they were added */
     struct base *base; /* the user's; NULL before */
 };
 
-/* By identity, then by the depth of the chain, then in the order in which they were added. */
+/* By fingerprint, then by the depth of the chain, then in the order in which they were added. */
 struct places {
     struct place_entry *list;
     size_t n, room;
@@ -52,8 +52,8 @@ const struct place_entry *find_place_numbered(const struct places *p, size_t num
 int contains_snapshots(const char *directory);
 int contains_only_snapshots(const char *directory);
 
-/* The first entry with that identity, and how many there are; until places are added. */
-struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n);
+/* The first entry with that fingerprint, and how many there are; until places are added. */
+struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n);
 
 void free_places(struct places *p);
 

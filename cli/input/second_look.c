@@ -84,7 +84,7 @@ static enum lmc_status follow_metadata(void *user, const char *key, const void *
 }
 
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
-                               uint8_t *identity)
+                               uint8_t *fingerprint)
 {
     lmc_restore_options following = *options;
     struct follower follower;
@@ -103,7 +103,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     following.metadata = follow_metadata;
     following.parallel = &l->o->parallel;
     following.base = l->base;
-    return lmc_snapshot_restore(&stream, identity, &following);
+    return lmc_snapshot_restore(&stream, fingerprint, &following);
 }
 
 /* Bit 2 of Incompatible (spec 4.2). What is no snapshot may never end. */

@@ -39,10 +39,10 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
 int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: of the caller are the callbacks and `user`; the
- * rest is filled in. A read_back of theirs may call read_second_look(). identity: NULL or where
+ * rest is filled in. A read_back of theirs may call read_second_look(). fingerprint: NULL or where
  * that of the snapshot goes. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
-                               uint8_t *identity);
+                               uint8_t *fingerprint);
 
 /* What a read_back of lmc_restore_options returns. */
 enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst,

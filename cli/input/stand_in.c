@@ -56,7 +56,7 @@ int can_stand_in(struct base *c, const struct base *b, const struct common *o)
     struct stat st;
     if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||
         same_file(&st, &b->archive.st) || identify_base_as(c, 0, o) != CODE_OK ||
-        memcmp(c->identity, b->identity, LMC_IDENTITY_SIZE) != 0)
+        memcmp(c->fingerprint, b->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
         return 0;
     return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
 }

@@ -61,7 +61,7 @@ static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t nu
     item->size = t ? t->size : f->size;
     item->offset = t ? t->offset : 0;
     item->file_number = number;
-    item->identity = t ? t->identity : f->identity;
+    item->fingerprint = t ? t->fingerprint : f->fingerprint;
     item->is_matched = 0;
 }
 
@@ -118,7 +118,8 @@ static enum diff_kind compare_items(const struct diff_item *old, const struct di
     if (!has_same_type(old, item)) return DIFF_RETYPED;
     if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
         return DIFF_RESHAPED;
-    return memcmp(old->identity, item->identity, LMC_IDENTITY_SIZE) == 0 ? DIFF_SAME : DIFF_CHANGED;
+    return memcmp(old->fingerprint, item->fingerprint, LMC_FINGERPRINT_SIZE) == 0 ? DIFF_SAME
+                                                                                  : DIFF_CHANGED;
 }
 
 /* width is 1, 2, 4 or 8; neither side is aligned */
@@ -267,7 +268,7 @@ json_t *make_json_side(const struct base *b)
 {
     json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "snapshot", b->name);
-    set_json_identity(object, "identity", b->identity);
+    set_json_fingerprint(object, "fingerprint", b->fingerprint);
     return object;
 }
 

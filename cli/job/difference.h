@@ -35,7 +35,7 @@ struct diff_item {
     const char *dtype;        /* of a file: "" */
     uint64_t size, offset;
     size_t file_number;
-    const uint8_t *identity;
+    const uint8_t *fingerprint;
     int is_matched;
 };
 
@@ -92,7 +92,7 @@ void print_item_name(const struct diff_item *item);
 /* What is the same in each JSON output: name, path, dtype, shape, size. The caller's. */
 json_t *make_json_item(const struct diff_item *item);
 
-/* Name and identity of a snapshot. The caller's. */
+/* Name and fingerprint of a snapshot. The caller's. */
 json_t *make_json_side(const struct base *b);
 
 /* Takes them among the bases, which gives each of them what it is made of: it may be a delta

@@ -25,7 +25,7 @@ int make_hard_link(int root, const struct link *l, const char *name);
 int make_links(const char *root, const struct links *l, const char *name);
 
 /* Refuses a link below root that update_links() would remove, unless it is one of before, the links
- * that lmc itself has made there: no identity covers links, so any other may be the user's. */
+ * that lmc itself has made there: no fingerprint covers links, so any other may be the user's. */
 int check_old_links(const char *root, const struct links *l, const struct links *before,
                     lmc_reader *reader, const char *name);
 

@@ -115,12 +115,12 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
 
 /* What was written of a snapshot is what its index says that it is: the blocks, each by itself, do
  * not tell. */
-static int check_identity(const struct archive *a, const lmc_writer *writer)
+static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
 {
     lmc_snapshot_info read = snapshot_info(a->reader);
     lmc_writer_info written;
     if (lmc_writer_get_info(writer, &written) == LMC_OK && written.is_finished &&
-        memcmp(read.identity, written.identity, LMC_IDENTITY_SIZE) == 0)
+        memcmp(read.fingerprint, written.fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         return CODE_OK;
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }
@@ -136,7 +136,7 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
         enum lmc_status status = record_choices(writer, m);
         if (status == LMC_OK) status = lmc_writer_finish(writer);
         if (status != LMC_OK) code = fail_writer(status, out, output_name(out));
-        else if (m->archive) code = check_identity(m->archive, writer);
+        else if (m->archive) code = check_fingerprint(m->archive, writer);
     }
     lmc_writer_free(writer);
     if (code != CODE_OK) discard_output(out);

@@ -97,8 +97,8 @@ static int look_at_delta(struct apply *a, struct delta *d)
                                : "a directory, and the target is a file",
                     a->name);
     if (code == CODE_OK) {
-        memcpy(d->wanted, archive.wanted, LMC_IDENTITY_SIZE);
-        snapshot_identity(archive.reader, d->identity);
+        memcpy(d->wanted, archive.wanted, LMC_FINGERPRINT_SIZE);
+        snapshot_fingerprint(archive.reader, d->fingerprint);
         d->made_with = copy_metadata(&archive, BASE_KEY);
     }
     close_archive(&archive);
@@ -108,11 +108,11 @@ static int look_at_delta(struct apply *a, struct delta *d)
 /* That each delta goes on where the one before it ends. */
 static int check_order(const struct apply *a)
 {
-    char wanted[2 * SHORT_IDENTITY + 1], made[2 * SHORT_IDENTITY + 1];
+    char wanted[2 * SHORT_FINGERPRINT + 1], made[2 * SHORT_FINGERPRINT + 1];
     for (size_t i = 1; i < a->n_deltas; i++)
-        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].identity, LMC_IDENTITY_SIZE) != 0) {
-            format_hex(wanted, a->deltas[i].wanted, SHORT_IDENTITY);
-            format_hex(made, a->deltas[i - 1].identity, SHORT_IDENTITY);
+        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) != 0) {
+            format_hex(wanted, a->deltas[i].wanted, SHORT_FINGERPRINT);
+            format_hex(made, a->deltas[i - 1].fingerprint, SHORT_FINGERPRINT);
             return fail(CODE_BASE, a->deltas[i].name,
                         "needs the base %s, but %s, named before it, restores %s; name deltas in "
                         "the order in which they are applied; nothing was changed",
@@ -124,12 +124,13 @@ static int check_order(const struct apply *a)
 static int open_delta(struct apply *a, const struct delta *d, struct archive *archive,
                       const lmc_base *base)
 {
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int code = open_archive_file(archive, d->path, &a->base_options);
     if (code == CODE_OK) code = read_archive_index(archive, base);
     if (code != CODE_OK) return code;
-    snapshot_identity(archive->reader, identity);
-    return memcmp(identity, d->identity, sizeof identity) == 0 ? CODE_OK : fail_changed(d->name);
+    snapshot_fingerprint(archive->reader, fingerprint);
+    return memcmp(fingerprint, d->fingerprint, sizeof fingerprint) == 0 ? CODE_OK
+                                                                        : fail_changed(d->name);
 }
 
 static int identify_target(struct apply *a)
@@ -143,11 +144,11 @@ static int identify_target(struct apply *a)
 
 static int fail_target(const struct apply *a, const struct delta *d)
 {
-    char wanted[2 * SHORT_IDENTITY + 1], there[2 * SHORT_IDENTITY + 1], more[700] = "";
+    char wanted[2 * SHORT_FINGERPRINT + 1], there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
     char *journal = name_journal(a->path);
     enum exit_code code = a->found == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
-    format_hex(wanted, d->wanted, SHORT_IDENTITY);
-    format_hex(there, a->bases.list->identity, SHORT_IDENTITY);
+    format_hex(wanted, d->wanted, SHORT_FINGERPRINT);
+    format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT);
     if (a->found == JOURNAL_DAMAGED)
         snprintf(more, sizeof more,
                  "; it was left half applied, and its side file %.300s is damaged: replace the "
@@ -161,7 +162,7 @@ static int fail_target(const struct apply *a, const struct delta *d)
                  "; it was left half applied and changed since, see %.300s: replace the target by "
                  "a good copy",
                  journal);
-    else if (memcmp(a->bases.list->identity, d->identity, LMC_IDENTITY_SIZE) == 0)
+    else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
     free(journal);
@@ -200,14 +201,15 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that is still to be applied to the target, whose identity is known;
+/* *next: the first delta that is still to be applied to the target, whose fingerprint is known;
  * n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
     for (size_t i = a->n_deltas + 1; i-- > 0;) {
         int is_done = 0;
-        if (i > 0 && memcmp(b->identity, a->deltas[i - 1].identity, LMC_IDENTITY_SIZE) == 0) {
+        if (i > 0 &&
+            memcmp(b->fingerprint, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) == 0) {
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
             is_done = code == CODE_OK && holds_result(b, archive.reader);
@@ -217,8 +219,8 @@ static int find_next(struct apply *a, size_t *next)
             close_archive(&archive);
             if (code != CODE_OK) return code;
         }
-        if (is_done ||
-            (i < a->n_deltas && memcmp(b->identity, a->deltas[i].wanted, LMC_IDENTITY_SIZE) == 0)) {
+        if (is_done || (i < a->n_deltas &&
+                        memcmp(b->fingerprint, a->deltas[i].wanted, LMC_FINGERPRINT_SIZE) == 0)) {
             *next = i;
             return CODE_OK;
         }

@@ -54,8 +54,8 @@ int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
     store_number(h + 16, total, 8);
     store_number(h + 40, size, 8);
     store_number(h + 48, lmc_crc32c(0, bytes, end), 4);
-    snapshot_identity(delta->reader, h + 56);
-    memcpy(h + 88, info.base_identity, LMC_IDENTITY_SIZE);
+    snapshot_fingerprint(delta->reader, h + 56);
+    memcpy(h + 88, info.base_fingerprint, LMC_FINGERPRINT_SIZE);
     memcpy(h + JOURNAL_NAME_AT, name, length);
     free(bytes);
     return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;

@@ -22,7 +22,7 @@ struct base;
 /* What an argument is; it is opened again when it is applied. */
 struct delta {
     const char *path, *name;
-    uint8_t wanted[LMC_IDENTITY_SIZE], identity[LMC_IDENTITY_SIZE];
+    uint8_t wanted[LMC_FINGERPRINT_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     char *made_with; /* NULL: it does not say */
 };
 

@@ -149,7 +149,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return LMC_OK;
 }
 
-/* The reader checks the identity of what it reads at once, and no more than a window is. */
+/* The reader checks the fingerprint of what it reads at once, and no more than a window is. */
 static int copy_large_tensor(struct extract *e, unsigned char *window, struct output *out)
 {
     struct passing p = {.e = e, .out = out, .window = window};
@@ -159,7 +159,8 @@ static int copy_large_tensor(struct extract *e, unsigned char *window, struct ou
     e->left = 0;
     status = identify_alone(&tensor, &stream);
     if (p.code != CODE_OK) return p.code;
-    if (status == LMC_OK && memcmp(tensor.identity, e->tensor->identity, LMC_IDENTITY_SIZE) != 0)
+    if (status == LMC_OK &&
+        memcmp(tensor.fingerprint, e->tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
         status = LMC_ERR_CORRUPT;
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }

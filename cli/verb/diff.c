@@ -56,15 +56,15 @@ static void print_diff_numbers(const struct diff_row *row, uint64_t size, int is
 
 static void print_diff(const struct diff *d, int is_narrow)
 {
-    char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
+    char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     uint64_t size;
     struct diff_row sum = sum_rows(d, &size);
     size_t counts[DIFF_KINDS] = {0};
     const char *separator = "";
     for (int i = 0; i < 2; i++) {
         const struct base *b = i ? d->b : d->a;
-        format_identity(identity, b->identity);
-        printf("%s identity %s  ", i ? "to  " : "from", identity);
+        format_fingerprint(fingerprint, b->fingerprint);
+        printf("%s fingerprint %s  ", i ? "to  " : "from", fingerprint);
         print_name(b->name);
         putchar('\n');
     }

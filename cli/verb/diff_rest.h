@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * Headers, pickles and metadata are no tensors, and a file that has tensors is no row of its own:
- * what differs there, or in where a link leads, shows in no row and no identity.
+ * what differs there, or in where a link leads, shows in no row and no fingerprint.
  */
 #ifndef LMC_CLI_DIFF_REST_H
 #define LMC_CLI_DIFF_REST_H

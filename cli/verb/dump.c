@@ -277,7 +277,7 @@ static int take_entry(struct dump *d)
                 return 0;
             if (!take(d, "File_CRC", 4, FIELD_BYTES)) return 0;
             for (uint32_t j = 0; j < (n_tensors ? n_tensors : 1); j++) {
-                snprintf(name, sizeof name, "Identity%u", (unsigned)j);
+                snprintf(name, sizeof name, "Fingerprint%u", (unsigned)j);
                 if (!take(d, name, 32, FIELD_BYTES)) return 0;
             }
         }
@@ -298,7 +298,7 @@ static int take_index_body(struct dump *d)
     print_counted(d->at - LMC_FILE_HEADER_SIZE, "Header", LMC_FILE_HEADER_SIZE);
     if (!take_number(d, "N_Sections", 4, &n_sections) ||
         !take_number(d, "N_Metadata", 4, &n_metadata) ||
-        !take(d, "Snapshot_Identity", 32, FIELD_BYTES))
+        !take(d, "Snapshot_Fingerprint", 32, FIELD_BYTES))
         return 0;
     for (; n_sections; n_sections--)
         if (!take_entry(d)) return 0;
@@ -496,8 +496,8 @@ static int take_header(struct dump *d)
     if (!take_number(d, "Header_Size", 2, &header_size) || !take_number(d, "Flags", 4, &flags) ||
         !take_number(d, "Incompatible", 8, &d->incompatible) ||
         !take_number(d, "Compatible", 8, &compatible) ||
-        !take(d, "Base_Identity", 32, FIELD_BYTES) || !take_number(d, "Chain_Depth", 4, &depth) ||
-        !take_number(d, "Reserved", 8, &reserved))
+        !take(d, "Base_Fingerprint", 32, FIELD_BYTES) ||
+        !take_number(d, "Chain_Depth", 4, &depth) || !take_number(d, "Reserved", 8, &reserved))
         return 0;
     crc = d->crc;
     bytes = take(d, "Header_CRC", 4, FIELD_BYTES);

@@ -106,7 +106,7 @@ static void print_without_sizes(const char *text, int width, const struct common
 static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t,
                          const json_t *choices, const struct common *o)
 {
-    char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
+    char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     uint64_t packed = snapshot_encoded_size(a->reader, file, t->offset, t->size);
     format_shape(shape, sizeof shape, t);
     printf("    ");
@@ -116,8 +116,8 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
     if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
     if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
     if (o->verbosity >= 2) {
-        format_identity(identity, t->identity);
-        printf("  offset %llu  %s", (unsigned long long)t->offset, identity);
+        format_fingerprint(fingerprint, t->fingerprint);
+        printf("  offset %llu  %s", (unsigned long long)t->offset, fingerprint);
     }
     putchar('\n');
     if (o->verbosity >= 2)
@@ -210,16 +210,16 @@ static void print_archive(struct archive *a, const struct common *o)
     size_t n = info.n_files, n_directories = 0, n_tensors = 0, n_lossy = 0;
     json_t *record = load_record(a), *choices = index_choices(record);
     uint64_t size = 0, packed = archive_size(a);
-    uint8_t bytes[LMC_IDENTITY_SIZE];
-    char identity[2 * LMC_IDENTITY_SIZE + 1];
+    uint8_t bytes[LMC_FINGERPRINT_SIZE];
+    char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     for (size_t i = 0; i < n; i++) {
         size += lmc_reader_get_file(a->reader, i)->size;
         n_directories += lmc_reader_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
         n_tensors += lmc_reader_get_file(a->reader, i)->n_tensors;
         n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
     }
-    snapshot_identity(a->reader, bytes);
-    format_identity(identity, bytes);
+    snapshot_fingerprint(a->reader, bytes);
+    format_fingerprint(fingerprint, bytes);
     print_name(a->name);
     printf(": %llu file%s, ", (unsigned long long)(n - n_directories),
            n - n_directories == 1 ? "" : "s");
@@ -232,15 +232,15 @@ static void print_archive(struct archive *a, const struct common *o)
     if (n_lossy)
         printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy,
                n_lossy == 1 ? "" : "s");
-    printf("\n  identity %s\n", identity);
+    printf("\n  fingerprint %s\n", fingerprint);
     if (o->verbosity >= 2) {
         printf("  format   %d.%u, for decoders of level %u (%s) and above\n", LMC_FORMAT_MAJOR,
                info.format_minor, info.conformance_level, name_conformance(info.conformance_level));
     }
     if (info.has_base) {
         char *name = copy_metadata(a, BASE_KEY);
-        format_identity(identity, info.base_identity);
-        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)info.chain_depth,
+        format_fingerprint(fingerprint, info.base_fingerprint);
+        printf("  base     %s, %u delta%s deep%s", fingerprint, (unsigned)info.chain_depth,
                info.chain_depth == 1 ? "" : "s", name ? " (named " : "");
         print_name(name ? name : "");
         printf("%s\n", name ? " when this delta was made)" : "");
@@ -261,7 +261,7 @@ static void set_json_hash(json_t *object, const struct archive *a, size_t file, 
 {
     uint8_t hash[32];
     if (lmc_reader_read_content_hash(a->reader, file, t, hash) == LMC_OK)
-        set_json_identity(object, "sha256", hash);
+        set_json_fingerprint(object, "sha256", hash);
 }
 
 /* Whether there are hashes: they are read all at once, so the first item's answer is that of all,
@@ -275,7 +275,7 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     if (status == LMC_OK) {
         set_json(object, "hashes", json_string("sha256"));
         if (lmc_reader_read_snapshot_hash(a->reader, hash) == LMC_OK)
-            set_json_identity(object, "sha256", hash);
+            set_json_fingerprint(object, "sha256", hash);
     } else if (status != LMC_ERR_NOT_FOUND) {
         set_json(object, "hashes", json_string("damaged"));
         say(a->name, "its SHA-256 hashes are damaged and not listed: %s", lmc_status_text(status));
@@ -288,7 +288,7 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     set_json_number(object, "size", t->size);
     set_json_number(object, "packed_size",
                     snapshot_encoded_size(a->reader, file, t->offset, t->size));
-    set_json_identity(object, "identity", t->identity);
+    set_json_fingerprint(object, "fingerprint", t->fingerprint);
     set_json_hash(object, a, file, t);
     if (t->loss.generation) {
         json_t *loss = (json_t *)check_memory(json_object());
@@ -326,7 +326,7 @@ static void put_json_file(struct json_writer *w, struct archive *a, size_t numbe
     set_json(object, "crc32c", json_string(crc));
     if (f->has_mode) set_json_number(object, "mode", f->mode);
     if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
-    if (f->n_tensors == 0) set_json_identity(object, "identity", f->identity);
+    if (f->n_tensors == 0) set_json_fingerprint(object, "fingerprint", f->fingerprint);
     if (f->n_tensors == 0) set_json_hash(object, a, number, NULL);
     begin_json(w, NULL, '{');
     put_json_members(w, object);
@@ -385,8 +385,8 @@ static json_t *make_json_head(const struct archive *a)
         size += lmc_reader_get_file(a->reader, i)->size;
     }
     set_json_text(object, "snapshot", a->name);
-    set_json_identity(object, "identity", info.identity);
-    if (info.has_base) set_json_identity(object, "base_identity", info.base_identity);
+    set_json_fingerprint(object, "fingerprint", info.fingerprint);
+    if (info.has_base) set_json_fingerprint(object, "base_fingerprint", info.base_fingerprint);
     set_json_number(object, "chain_depth", info.chain_depth);
     snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
     set_json_text(object, "format", format);

@@ -96,11 +96,12 @@ static int holds_base(const struct base *list, size_t n, const struct base *b)
     return 0;
 }
 
-/* The delta of that identity; NULL: none. */
-static struct base *find_delta(const uint8_t *identity, struct base *deltas, size_t n)
+/* The delta of that fingerprint; NULL: none. */
+static struct base *find_delta(const uint8_t *fingerprint, struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(deltas[i].identity, identity, LMC_IDENTITY_SIZE) == 0) return &deltas[i];
+        if (memcmp(deltas[i].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0)
+            return &deltas[i];
     return NULL;
 }
 
@@ -109,7 +110,7 @@ static int is_needed(const struct base *delta, const struct base *deltas, size_t
 {
     for (size_t i = 0; i < n; i++)
         if (&deltas[i] != delta &&
-            memcmp(deltas[i].archive.wanted, delta->identity, LMC_IDENTITY_SIZE) == 0)
+            memcmp(deltas[i].archive.wanted, delta->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
             return 1;
     return 0;
 }
@@ -129,9 +130,9 @@ static int open_deltas(struct base *deltas, size_t n, const struct common *o)
             code = fail(CODE_USAGE, deltas[i].name,
                         "is no delta but a whole snapshot; if the others are made against it, name "
                         "it with --base");
-        if (code == CODE_OK && find_delta(deltas[i].identity, deltas, i))
+        if (code == CODE_OK && find_delta(deltas[i].fingerprint, deltas, i))
             code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them",
-                        find_delta(deltas[i].identity, deltas, i)->name);
+                        find_delta(deltas[i].fingerprint, deltas, i)->name);
         if (code != CODE_OK) return code;
     }
     return CODE_OK;

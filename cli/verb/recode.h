@@ -3,7 +3,7 @@
  *
  * The snapshot is read through its chain, window by window, and written again: at no time does it
  * exist as a whole. Files keep their order (but see find_twins), paths, attributes and tensors, so
- * it has the same identity, and restores the same bytes.
+ * it has the same fingerprint, and restores the same bytes.
  */
 #ifndef LMC_CLI_RECODE_H
 #define LMC_CLI_RECODE_H

@@ -271,7 +271,7 @@ static int open_with_base(struct salvage *s)
     info = snapshot_info(s->archive.reader);
     if (!info.has_base) return code;
     s->archive.chain_depth = info.chain_depth;
-    memcpy(s->archive.wanted, info.base_identity, sizeof s->archive.wanted);
+    memcpy(s->archive.wanted, info.base_fingerprint, sizeof s->archive.wanted);
     s->archive.reader = NULL; /* the salvage's */
     code = find_salvage_base(s, &base);
     return code == CODE_OK ? open_salvage(s, base) : code;

@@ -255,7 +255,7 @@ static json_t *make_json_summary(const struct salvage *s)
     set_json_number(object, "breaks", d->n_breaks);
     set_json_number(object, "bytes", s->size);
     set_json_number(object, "bytes_lost", s->lost);
-    if (s->archive.chain_depth) set_json_identity(object, "base", s->archive.wanted);
+    if (s->archive.chain_depth) set_json_fingerprint(object, "base", s->archive.wanted);
     set_json_number(object, "tensors_that_want_the_base", s->n_with_base);
     return object;
 }
@@ -299,7 +299,7 @@ int write_report(struct salvage *s)
 int conclude(const struct salvage *s)
 {
     const char *name = s->archive.name, *target = s->tree.target;
-    char wanted[2 * SHORT_IDENTITY + 1];
+    char wanted[2 * SHORT_FINGERPRINT + 1];
     if (is_recovered(s)) {
         if (s->o->verbosity > 0 && is_undamaged(s))
             say(name, "is whole; its files are in %s", target);
@@ -320,7 +320,7 @@ int conclude(const struct salvage *s)
     if (!s->damage.is_complete)
         say(name, "the index is lost: whether more files followed is not known");
     if (s->wants_base) {
-        format_hex(wanted, s->archive.wanted, SHORT_IDENTITY);
+        format_hex(wanted, s->archive.wanted, SHORT_FINGERPRINT);
         return fail(CODE_BASE, name,
                     "%llu of %llu bytes are not recovered; with its base%s%s, named by --base, "
                     "%llu tensors more might come back; what did is in %s",

@@ -153,7 +153,7 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
                           "'lmc series DIR verify'");
         return NULL;
     }
-    same = find_shallowest(s, latest->identity, (uint64_t)latest->depth + 1, 1);
+    same = find_shallowest(s, latest->fingerprint, (uint64_t)latest->depth + 1, 1);
     n = count_deltas(s, same);
     return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
 }
@@ -205,7 +205,7 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
             base->name);
     if (code == CODE_OK && verifies)
         code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.common);
-    if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.common);
+    if (code == CODE_OK) code = read_fingerprint(e->path, e->fingerprint, &e->size, &chain.common);
     free_bases(&chain.bases);
     if (code == CODE_OK) say_backwards(s, e, base);
     if (code == CODE_OK && s->o->common.verbosity >= 2)

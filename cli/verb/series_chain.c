@@ -19,12 +19,12 @@
 
 /* -- entries in order -- */
 
-/* Of one identity, the shallowest first; of those, the first of the list. */
-static int compare_identities(const void *a, const void *b)
+/* Of one fingerprint, the shallowest first; of those, the first of the list. */
+static int compare_fingerprints(const void *a, const void *b)
 {
     const struct snapshot *x = *(const struct snapshot *const *)a,
                           *y = *(const struct snapshot *const *)b;
-    int order = memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
+    int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
     if (order) return order;
     if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
     return x < y ? -1 : x > y;
@@ -97,9 +97,9 @@ static void sort_numbers(struct series *s)
 
 void index_series(struct series *s)
 {
-    free(s->by_identity);
+    free(s->by_fingerprint);
     free(s->by_name);
-    s->by_identity = number_entries(s, compare_identities);
+    s->by_fingerprint = number_entries(s, compare_fingerprints);
     s->by_name = number_entries(s, compare_snapshot_names);
     sort_numbers(s);
 }
@@ -107,17 +107,17 @@ void index_series(struct series *s)
 void reindex_entry(struct series *s, const struct snapshot *e)
 {
     const size_t number = (size_t)(e - s->list);
-    size_t *const list = s->by_identity, i = 0;
+    size_t *const list = s->by_fingerprint, i = 0;
     while (list[i] != number) i++;
     for (; i > 0; i--) {
         const struct snapshot *before = &s->list[list[i - 1]];
-        if (compare_identities(&before, &e) < 0) break;
+        if (compare_fingerprints(&before, &e) < 0) break;
         list[i] = list[i - 1];
         list[i - 1] = number;
     }
     for (; i + 1 < s->n; i++) {
         const struct snapshot *behind = &s->list[list[i + 1]];
-        if (compare_identities(&e, &behind) < 0) break;
+        if (compare_fingerprints(&e, &behind) < 0) break;
         list[i] = list[i + 1];
         list[i + 1] = number;
     }
@@ -132,41 +132,43 @@ struct snapshot **list_deepest_first(struct series *s)
     return list;
 }
 
-static int can_be_base(const struct snapshot *e, const uint8_t *identity, uint64_t below,
+static int can_be_base(const struct snapshot *e, const uint8_t *fingerprint, uint64_t below,
                        int only_kept)
 {
     return e->state != STATE_ADDING && e->state != STATE_GONE &&
            (!only_kept || e->state == STATE_KEPT) && e->file == FILE_THERE && e->depth < below &&
-           memcmp(e->identity, identity, LMC_IDENTITY_SIZE) == 0;
+           memcmp(e->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
 /* In the sorted list: the first that can be. */
-static const struct snapshot *find_sorted(const struct series *s, const uint8_t *identity,
+static const struct snapshot *find_sorted(const struct series *s, const uint8_t *fingerprint,
                                           uint64_t below, int only_kept)
 {
     size_t low = 0, high = s->n;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (memcmp(s->list[s->by_identity[middle]].identity, identity, LMC_IDENTITY_SIZE) < 0)
+        if (memcmp(s->list[s->by_fingerprint[middle]].fingerprint, fingerprint,
+                   LMC_FINGERPRINT_SIZE) < 0)
             low = middle + 1;
         else high = middle;
     }
     for (; low < s->n; low++) {
-        const struct snapshot *e = &s->list[s->by_identity[low]];
-        if (can_be_base(e, identity, below, only_kept)) return e;
-        if (e->depth >= below || memcmp(e->identity, identity, LMC_IDENTITY_SIZE) != 0) break;
+        const struct snapshot *e = &s->list[s->by_fingerprint[low]];
+        if (can_be_base(e, fingerprint, below, only_kept)) return e;
+        if (e->depth >= below || memcmp(e->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) != 0)
+            break;
     }
     return NULL;
 }
 
-const struct snapshot *find_shallowest(const struct series *s, const uint8_t *identity,
+const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fingerprint,
                                        uint64_t below, int only_kept)
 {
     const struct snapshot *best = NULL;
-    if (s->by_identity) return find_sorted(s, identity, below, only_kept);
+    if (s->by_fingerprint) return find_sorted(s, fingerprint, below, only_kept);
     for (size_t i = 0; i < s->n; i++) {
         const struct snapshot *e = &s->list[i];
-        if (can_be_base(e, identity, best ? best->depth : below, only_kept)) best = e;
+        if (can_be_base(e, fingerprint, best ? best->depth : below, only_kept)) best = e;
     }
     return best;
 }
@@ -255,13 +257,13 @@ void add_links(struct chain *c, const struct series *s, const struct snapshot *e
 
 /* -- what the file says about itself -- */
 
-int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct common *o)
+int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size, const struct common *o)
 {
     struct archive a;
     int code = open_archive_file(&a, path, o);
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        snapshot_identity(a.reader, identity);
+        snapshot_fingerprint(a.reader, fingerprint);
         *size = total_of_files(a.reader);
     }
     close_archive(&a);
@@ -270,10 +272,11 @@ int read_identity(const char *path, uint8_t *identity, uint64_t *size, const str
 
 int check_entry(const struct series *s, const struct snapshot *e)
 {
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size;
-    int code = read_identity(e->path, identity, &size, &s->o->common);
-    if (code == CODE_OK && (memcmp(identity, e->identity, sizeof identity) != 0 || size != e->size))
+    int code = read_fingerprint(e->path, fingerprint, &size, &s->o->common);
+    if (code == CODE_OK &&
+        (memcmp(fingerprint, e->fingerprint, sizeof fingerprint) != 0 || size != e->size))
         code = fail(CODE_CORRUPT, e->path,
                     "is another snapshot than was added under this name; move it away, and bring "
                     "the right one back, or 'lmc series DIR rebuild'");

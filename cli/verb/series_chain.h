@@ -14,7 +14,7 @@
 /* Of the snapshots that have that content, the one with the shortest chain, shorter than below;
  * NULL: there is none. Since every base has a shorter chain than what needs it, there are no loops,
  * whatever repeats. */
-const struct snapshot *find_shallowest(const struct series *s, const uint8_t *identity,
+const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fingerprint,
                                        uint64_t below, int only_kept);
 
 /* NULL: it has none, or none is there. */
@@ -44,8 +44,9 @@ void begin_chain(struct chain *c, const struct common *o);
 /* What e needs, the nearest first; is_base: and before that e itself. */
 void add_links(struct chain *c, const struct series *s, const struct snapshot *e, int is_base);
 
-/* Identity of the snapshot at path, and bytes that it restores. */
-int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct common *o);
+/* Fingerprint of the snapshot at path, and bytes that it restores. */
+int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
+                     const struct common *o);
 
 /* That the file is what was added. */
 int check_entry(const struct series *s, const struct snapshot *e);

@@ -26,15 +26,15 @@
 /* A name that counts as temporary: who finds it later removes it. */
 #define RECODED_NAME ".lmc-recode"
 
-/* That both restore the same bytes, which identities alone do not say: headers of files have no
+/* That both restore the same bytes, which fingerprints alone do not say: headers of files have no
  * part in them. */
 static int compare_archives(const struct archive *a, const struct archive *b)
 {
     size_t n = snapshot_info(a->reader).n_files;
     int same = n == snapshot_info(b->reader).n_files;
-    uint8_t first[LMC_IDENTITY_SIZE] = {0}, second[LMC_IDENTITY_SIZE] = {0};
-    snapshot_identity(a->reader, first);
-    snapshot_identity(b->reader, second);
+    uint8_t first[LMC_FINGERPRINT_SIZE] = {0}, second[LMC_FINGERPRINT_SIZE] = {0};
+    snapshot_fingerprint(a->reader, first);
+    snapshot_fingerprint(b->reader, second);
     same = same && memcmp(first, second, sizeof first) == 0;
     for (size_t i = 0; i < n && same; i++) {
         const lmc_file *f = lmc_reader_get_file(a->reader, i), *g = NULL;
@@ -111,7 +111,7 @@ static int recode_entry(const struct series *s, struct snapshot *e)
          onto ? onto->name : "");
     if (s->o->dry_run) { /* what comes next builds on it */
         e->depth = onto ? onto->depth + 1 : 0;
-        if (onto) memcpy(e->wanted, onto->identity, sizeof e->wanted);
+        if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
     }
     recoded = join_path(s->directory, RECODED_NAME);

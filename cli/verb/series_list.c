@@ -66,7 +66,7 @@ static json_t *make_json_entry(const struct series *s, const struct snapshot *e,
     set_json(object, "name", json_string(e->name));
     set_json(object, "state", json_string(state_names[e->state]));
     set_json(object, "kind", json_string(kind_of_entry(e)));
-    if (e->state != STATE_ADDING) set_json_identity(object, "identity", e->identity);
+    if (e->state != STATE_ADDING) set_json_fingerprint(object, "fingerprint", e->fingerprint);
     if (n >= 0) set_json(object, "depth", json_integer(n));
     set_json_number(object, "size", e->size);
     set_json_number(object, "packed_size", e->packed_size);

@@ -88,10 +88,10 @@ char *path_in_series(const char *directory, const char *name, const char *suffix
 /* Of entries that have changed their places. */
 static void forget_index(struct series *s)
 {
-    free(s->by_identity);
+    free(s->by_fingerprint);
     free(s->by_name);
     free(s->by_number);
-    s->by_identity = s->by_name = s->by_number = NULL;
+    s->by_fingerprint = s->by_name = s->by_number = NULL;
 }
 
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)
@@ -188,11 +188,12 @@ static void format_check(char text[CHECK_SIZE + 1], const void *data, size_t siz
 
 static int parse_entry(struct series *s, json_t *item)
 {
-    const char *name, *state, *source = NULL, *identity = NULL;
+    const char *name, *state, *source = NULL, *fingerprint = NULL;
     json_int_t time, size = 0;
     struct snapshot *e;
     if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state,
-                    "time", &time, "source", &source, "identity", &identity, "size", &size) != 0)
+                    "time", &time, "source", &source, "fingerprint", &fingerprint, "size",
+                    &size) != 0)
         return fail_manifest(s, "an entry lacks something or has something unknown");
     if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
         return fail_manifest(s, "it holds a name that no snapshot can have");
@@ -200,9 +201,9 @@ static int parse_entry(struct series *s, json_t *item)
     for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0;
          e->state = (enum snapshot_state)(e->state + 1))
         if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
-    if (size < 0 || (e->state == STATE_ADDING) != !identity ||
-        (identity && !parse_identity(e->identity, identity)))
-        return fail_manifest(s, "it holds a size or an identity that is none");
+    if (size < 0 || (e->state == STATE_ADDING) != !fingerprint ||
+        (fingerprint && !parse_fingerprint(e->fingerprint, fingerprint)))
+        return fail_manifest(s, "it holds a size or a fingerprint that is none");
     e->size = (uint64_t)size;
     e->time = time;
     return CODE_OK;
@@ -308,7 +309,7 @@ static char *format_entry(const struct snapshot *e)
     set_json(object, "name", json_string(e->name));
     set_json(object, "state", json_string(state_names[e->state]));
     if (e->state != STATE_ADDING) {
-        set_json_identity(object, "identity", e->identity);
+        set_json_fingerprint(object, "fingerprint", e->fingerprint);
         set_json_number(object, "size", e->size);
     }
     set_json(object, "time", json_integer(e->time));

@@ -32,12 +32,12 @@ struct snapshot {
     char *name, *path;
     char *source; /* its name without directory; NULL: not known */
     enum snapshot_state state;
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* zero while adding */
-    uint64_t size;                       /* of what it restores */
-    int64_t time;                        /* when it was added */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* zero while adding */
+    uint64_t size;                             /* of what it restores */
+    int64_t time;                              /* when it was added */
     /* see look_at_file() */
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
-    uint8_t wanted[LMC_IDENTITY_SIZE]; /* its base */
+    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
     uint32_t depth; /* as its header has it; 0: an anchor. No less than the deltas below it */
     uint64_t packed_size;
 };
@@ -51,8 +51,8 @@ struct series {
     uint64_t every;  /* the longest chain has so many files */
     struct snapshot *list;
     size_t n, room;
-    size_t *by_identity, *by_name; /* see index_series(); NULL: not sorted */
-    size_t *by_number, n_numbers;  /* of those whose names have a number */
+    size_t *by_fingerprint, *by_name; /* see index_series(); NULL: not sorted */
+    size_t *by_number, n_numbers;     /* of those whose names have a number */
 };
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
@@ -81,8 +81,8 @@ void free_list(struct series *s);
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
-/* Sorts the entries by identity, for find_shallowest(), by name, for find_name(), and by number,
- * for choose_entry(), which without that look at all of them. To be called again when identities
+/* Sorts the entries by fingerprint, for find_shallowest(), by name, for find_name(), and by number,
+ * for choose_entry(), which without that look at all of them. To be called again when fingerprints
  * or depths have changed. */
 void index_series(struct series *s);
 

@@ -38,7 +38,7 @@ static int take_in_file(struct series *s, const char *file_name)
         e = add_entry_to_series(s, name, NULL);
         if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
-        else code = read_identity(e->path, e->identity, &e->size, &s->o->common);
+        else code = read_fingerprint(e->path, e->fingerprint, &e->size, &s->o->common);
         e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
     }
@@ -96,7 +96,8 @@ static void take_over(struct series *s, struct series *old)
     index_series(old);
     for (size_t i = 0; i < s->n; i++) {
         struct snapshot *e = &s->list[i], *before = find_name(old, e->name);
-        if (!before || memcmp(before->identity, e->identity, sizeof e->identity) != 0) continue;
+        if (!before || memcmp(before->fingerprint, e->fingerprint, sizeof e->fingerprint) != 0)
+            continue;
         e->time = before->time;
         if (before->source) e->source = copy_string(before->source, strlen(before->source));
     }

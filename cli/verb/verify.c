@@ -23,7 +23,7 @@
 
 struct node {
     const char *name;
-    uint8_t identity[LMC_IDENTITY_SIZE], wanted[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
     uint32_t chain_depth;
     int is_readable; /* its index */
     int is_placed;
@@ -118,7 +118,7 @@ static void close_stage(struct stage *stage)
 static int compare_wanted(const void *a, const void *b)
 {
     const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
-    int order = memcmp(x->wanted, y->wanted, LMC_IDENTITY_SIZE);
+    int order = memcmp(x->wanted, y->wanted, LMC_FINGERPRINT_SIZE);
     return order ? order : x < y ? -1 : x > y;
 }
 
@@ -141,13 +141,13 @@ static void place_tree(struct verification *v, struct node *root)
         size_t low = 0, high = v->n_deltas;
         while (low < high) { /* the first that wants it */
             size_t middle = low + (high - low) / 2;
-            if (memcmp(v->by_wanted[middle]->wanted, parent->identity, LMC_IDENTITY_SIZE) < 0)
+            if (memcmp(v->by_wanted[middle]->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) < 0)
                 low = middle + 1;
             else high = middle;
         }
         for (; low < v->n_deltas; low++) {
             struct node *child = v->by_wanted[low];
-            if (memcmp(child->wanted, parent->identity, LMC_IDENTITY_SIZE) != 0) break;
+            if (memcmp(child->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) != 0) break;
             if (child->is_placed) continue;
             child->is_placed = 1;
             child->parent = parent;
@@ -156,14 +156,15 @@ static void place_tree(struct verification *v, struct node *root)
     }
 }
 
-/* A delta in which nothing has changed has the identity that it wants: of those, a shallower one.
+/* A delta in which nothing has changed has the fingerprint that it wants: of those, a shallower
+ * one.
  */
 static const struct node *find_wanted(const struct verification *v, const struct node *node)
 {
-    const int is_same = memcmp(node->identity, node->wanted, LMC_IDENTITY_SIZE) == 0;
+    const int is_same = memcmp(node->fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0;
     for (size_t i = 0; i < v->n; i++)
         if (v->nodes[i].is_readable && (!is_same || v->nodes[i].chain_depth < node->chain_depth) &&
-            memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
+            memcmp(v->nodes[i].fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0)
             return &v->nodes[i];
     return NULL;
 }
@@ -217,8 +218,8 @@ static void read_node(struct verification *v, struct node *node)
     int code = open_archive_file(&a, node->name, v->o);
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        snapshot_identity(a.reader, node->identity);
-        memcpy(node->wanted, a.wanted, LMC_IDENTITY_SIZE);
+        snapshot_fingerprint(a.reader, node->fingerprint);
+        memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
         node->chain_depth = a.chain_depth;
         node->is_readable = 1;
     }
@@ -249,9 +250,9 @@ static void report_unplaced(struct verification *v)
     int is_missing = 0;
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
-        char wanted[2 * SHORT_IDENTITY + 1];
+        char wanted[2 * SHORT_FINGERPRINT + 1];
         if (!node->is_readable || node->is_placed) continue;
-        format_hex(wanted, node->wanted, SHORT_IDENTITY);
+        format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
         base = find_wanted(v, node);
         if (base) fail(code, node->name, "was not verified: it needs %s", base->name);
         else
@@ -284,13 +285,14 @@ static void report_below(struct verification *v, const struct node *node, const 
 
 static void say_ok(const struct verification *v, const struct node *node)
 {
-    char identity[2 * SHORT_IDENTITY + 1], wanted[2 * SHORT_IDENTITY + 1];
+    char fingerprint[2 * SHORT_FINGERPRINT + 1], wanted[2 * SHORT_FINGERPRINT + 1];
     if (v->o->verbosity < 2) return;
-    format_hex(identity, node->identity, SHORT_IDENTITY);
-    format_hex(wanted, node->wanted, SHORT_IDENTITY);
+    format_hex(fingerprint, node->fingerprint, SHORT_FINGERPRINT);
+    format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
     if (node->chain_depth)
-        say(node->name, "ok, %s, depth %u, base %s", identity, (unsigned)node->chain_depth, wanted);
-    else say(node->name, "ok, %s, depth 0, no base", identity);
+        say(node->name, "ok, %s, depth %u, base %s", fingerprint, (unsigned)node->chain_depth,
+            wanted);
+    else say(node->name, "ok, %s, depth 0, no base", fingerprint);
 }
 
 /* Checks all of the file; what others need of it stands in the stage then. */
@@ -299,7 +301,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
 {
     struct source s;
     lmc_restore_options options;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int code = open_source(&s, node->name);
     v->o->bases->code = CODE_OK;
     memset(&options, 0, sizeof options);
@@ -316,12 +318,12 @@ static int restore_node(struct verification *v, const struct node *node, const l
         options.read_back = stage_read;
         options.user = stage;
         progress_start(s.name, s.size);
-        status = restore_source(&stage->again, &options, identity);
+        status = restore_source(&stage->again, &options, fingerprint);
         progress_clear();
         code = stage->code;
         if (code == CODE_OK && status != LMC_OK) code = fail_restore(&stage->again, status);
     }
-    if (code == CODE_OK && memcmp(identity, node->identity, sizeof identity) != 0)
+    if (code == CODE_OK && memcmp(fingerprint, node->fingerprint, sizeof fingerprint) != 0)
         code = fail_changed(node->name);
     if (code == CODE_OK && node->n_children)
         code = open_archive_of_source(&stage->archive, &s, v->o);

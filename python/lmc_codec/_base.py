@@ -29,7 +29,7 @@ class Base:
     """Arrays in memory, to make deltas against, and to restore them with.
 
     arrays: their names, and the arrays (numpy, torch, DLPack, buffers), which must not change as long as this is in
-    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their identity; who uses
+    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their fingerprint; who uses
     them several times makes one Base.
     """
 
@@ -62,15 +62,15 @@ class Base:
         return base
 
     @property
-    def identity(self) -> bytes:
-        """32 bytes: what a delta's `base_identity` says."""
-        return self._object.identity
+    def fingerprint(self) -> bytes:
+        """32 bytes: what a delta's `base_fingerprint` says."""
+        return self._object.fingerprint
 
     def __reduce__(self) -> Any:
         raise TypeError("lmc_codec.Base is of arrays in this process, and not pickled: make it where it is used, from the arrays")
 
     def __repr__(self) -> str:
-        return f"<lmc_codec.Base {self.identity.hex()[:16]}>"
+        return f"<lmc_codec.Base {self.fingerprint.hex()[:16]}>"
 
 
 def parse_safetensors(view: memoryview, name: str) -> tuple[dict[str, Any], int]:
@@ -169,7 +169,7 @@ class Arrays:
 
     def is_unchanged(self) -> bool:
         """One pass over them."""
-        return _lmc.Base(self._items, self._threads).identity == self.object.identity
+        return _lmc.Base(self._items, self._threads).fingerprint == self.object.fingerprint
 
 
 def _of_safetensors(path: Any, threads: int) -> Arrays:
@@ -218,7 +218,7 @@ def name_base(base: Any) -> str:
 
 def _check_complete(base: Reader) -> Reader:
     """A delta without its base is none itself: what is said later would not tell whose is missing."""
-    if base.base_identity is not None and not base._has_base:
+    if base.base_fingerprint is not None and not base._has_base:
         name = base.name or "the base"
         raise _errors.MissingBaseError(
             f"{name} is given as the base, but is a delta itself, and its own base is missing:"

@@ -1,4 +1,4 @@
-"""base="auto": the bases of a delta lie beside it, and are found by their identities, as the command finds them."""
+"""base="auto": the bases of a delta lie beside it, and are found by their fingerprints, as the command finds them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
 SUFFIX = ".lmc"
-HEADER_SIZE, TRAILER_SIZE, IDENTITY_SIZE = 80, 40, 32
-IDENTITY_AT = 24 + 88  # from the index on, whose place the trailer tells
+HEADER_SIZE, TRAILER_SIZE, FINGERPRINT_SIZE = 80, 40, 32
+FINGERPRINT_AT = 24 + 88  # from the index on, whose place the trailer tells
 END_MAGIC = b"\x82LMC\r\n\x1a\n"
 MOST = 4  # that a message lists
 
@@ -34,9 +34,9 @@ class _Link:
             self.depth = _lmc.parse_header(file.read(HEADER_SIZE))[1]
             file.seek(-TRAILER_SIZE, os.SEEK_END)
             trailer = file.read(TRAILER_SIZE)
-            file.seek(int.from_bytes(trailer[:8], "little") + IDENTITY_AT)
-            self.identity = file.read(IDENTITY_SIZE)
-            if not trailer.endswith(END_MAGIC) or len(self.identity) != IDENTITY_SIZE:
+            file.seek(int.from_bytes(trailer[:8], "little") + FINGERPRINT_AT)
+            self.fingerprint = file.read(FINGERPRINT_SIZE)
+            if not trailer.endswith(END_MAGIC) or len(self.fingerprint) != FINGERPRINT_SIZE:
                 raise ValueError("no snapshot, or not all of one")
 
 
@@ -53,7 +53,7 @@ def find_base(
     """What a delta is read with, which has all that it needs itself; None: it is no delta."""
     search = _Search(threads, storage_options)
     delta, chain = search.open(source, **limits), []
-    while delta.base_identity is not None:
+    while delta.base_fingerprint is not None:
         found = search.find(delta)
         delta.close()
         if isinstance(found, Base):
@@ -90,7 +90,7 @@ class _Search:
         found = self._find_far(delta, name) if "://" in delta.name else self._find_near(delta, name)
         if found is not None:
             return found
-        wanted = (delta.base_identity or b"").hex()[:16]
+        wanted = (delta.base_fingerprint or b"").hex()[:16]
         named = f" (named {made_with!r} when this delta was made)" if made_with else ""
         more = f" and {len(self.seen) - MOST} more" if len(self.seen) > MOST else ""
         seen = f", only {', '.join(self.seen[:MOST])}{more}" if self.seen else ""
@@ -107,16 +107,16 @@ class _Search:
         links = [*self.links[directory], *filter(None, [_look_at(named) if name and not name.endswith(SUFFIX) else None])]
         self.used.add(file_of(path))
         for link in sorted(links, key=lambda x: (x.depth, x.path != named)):  # the shortest chain
-            if link.identity == delta.base_identity and link.file not in self.used:
+            if link.fingerprint == delta.base_fingerprint and link.file not in self.used:
                 return self.open(link.path)
             if link.file != file_of(path):
-                self.seen.append(f"{link.path} ({link.identity.hex()[:16]})")
+                self.seen.append(f"{link.path} ({link.fingerprint.hex()[:16]})")
         for file in (named, named.removesuffix(SUFFIX)):
             if name and os.path.isfile(file) and is_safetensors(file):
                 base = Base._of_safetensors(file, self.threads)
-                if base.identity == delta.base_identity:
+                if base.fingerprint == delta.base_fingerprint:
                     return base
-                self.seen.append(f"{file} ({base.identity.hex()[:16]})")
+                self.seen.append(f"{file} ({base.fingerprint.hex()[:16]})")
         return None
 
     def _find_far(self, delta: Reader, name: str) -> Reader | None:
@@ -135,9 +135,9 @@ class _Search:
         except (FileNotFoundError, PermissionError, NotLMCError) as error:
             self.seen.append(str(error))
             return None
-        if found.identity == delta.base_identity:
+        if found.fingerprint == delta.base_fingerprint:
             return found
-        self.seen.append(f"{place} ({found.identity.hex()[:16]})")
+        self.seen.append(f"{place} ({found.fingerprint.hex()[:16]})")
         found.close()
         return None
 

@@ -186,7 +186,7 @@ def decompress(
         try:
             reader = _lmc.Reader(data, 0, base_object, threads)
         except WrongBaseError as error:
-            raise name_bases(error, base_object, plain.base_identity) from None
+            raise name_bases(error, base_object, plain.base_fingerprint) from None
     if out is not None:
         buffer = _arrays.describe_out(out, x.dtype, x.size, x.shape)
         if _lmc.overlaps(buffer, memoryview(data)):

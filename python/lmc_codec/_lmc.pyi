@@ -8,9 +8,9 @@ from typing_extensions import Buffer
 _Shape = tuple[int, ...]
 #: name, dtype, shape, offset, size, quantizer, the file, offset and part of a moment's twin
 _Tensor = tuple[str, str, _Shape, int, int, Quantizer | None, tuple[int, int, int] | None]
-#: name, dtype, shape, offset, size, identity, generation, measure and error of its loss
+#: name, dtype, shape, offset, size, fingerprint, generation, measure and error of its loss
 _TensorRow = tuple[str, str, _Shape, int, int, bytes, int, str, float]
-#: path, kind, size, mode, seconds and nanoseconds of its time, CRC-32C, identity, tensors
+#: path, kind, size, mode, seconds and nanoseconds of its time, CRC-32C, fingerprint, tensors
 _FileRow = tuple[str, int, int, int | None, tuple[int, int] | None, int, bytes, tuple[_TensorRow, ...]]
 
 def set_make_error(callable: Callable[[int, str, str, object, object], BaseException], /) -> None: ...
@@ -50,7 +50,7 @@ class Memory:
 class Base:
     def __new__(cls, arrays: Sequence[tuple[str, str, _Shape, Buffer]], threads: int = 1) -> Base: ...
     @property
-    def identity(self) -> bytes: ...
+    def fingerprint(self) -> bytes: ...
 
 @final
 class Quantizer:

@@ -52,14 +52,14 @@ class Loss:
 
 
 class TensorInfo:
-    """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), identity (32 bytes),
+    """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), fingerprint (32 bytes),
     loss (None: it is exact).
 
     strides: of a tensor of torch.save() that lies in memory otherwise than in the order of its shape, in elements; else
     None. span: bytes from its first to its last element."""
 
     __slots__ = (
-        "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "flags"
+        "name", "dtype", "shape", "offset", "size", "fingerprint", "loss", "file", "file_number", "strides", "span", "flags"
     )  # fmt: skip
 
     def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
@@ -68,7 +68,7 @@ class TensorInfo:
         self.shape: tuple[int, ...] = row[2]
         self.offset: int = row[3]
         self.size: int = row[4]
-        self.identity: bytes = row[5]
+        self.fingerprint: bytes = row[5]
         self.loss = Loss(row[6], row[7], row[8]) if row[6] else None
         self.file = file
         self.file_number = file_number
@@ -83,7 +83,7 @@ class TensorInfo:
 class FileInfo:
     """path, size, is_directory, mode, mtime_ns (None where the snapshot does not say), tensors."""
 
-    __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "identity", "tensors", "number")
+    __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "fingerprint", "tensors", "number")
 
     def __init__(self, row: _lmc._FileRow, number: int):
         self.path: str = row[0]
@@ -92,7 +92,7 @@ class FileInfo:
         self.mode: int | None = row[3]
         self.mtime_ns: int | None = row[4][0] * 1_000_000_000 + row[4][1] if row[4] else None
         self.crc32c: int = row[5]
-        self.identity: bytes = row[6]
+        self.fingerprint: bytes = row[6]
         self.number = number
         self.tensors = tuple(TensorInfo(x, self.path, number) for x in row[7])
 
@@ -169,9 +169,9 @@ class Reader:
             raise
         info = self._object.info()
         #: 32 bytes that stand for all names and contents.
-        self.identity: bytes = info[1]
+        self.fingerprint: bytes = info[1]
         #: Of the snapshot that this one is a delta of; None if it is none.
-        self.base_identity: bytes | None = info[2] or None
+        self.base_fingerprint: bytes | None = info[2] or None
         #: Deltas down to a snapshot without a base.
         self.chain_depth: int = info[3]
         #: The conformance level that a decoder needs: 0 to 4.
@@ -268,14 +268,14 @@ class Reader:
 
     def _weight(self, file: FileInfo) -> int:
         """What its views are allowed to take is in proportion to this: a delta is small, and its base is not."""
-        return self._source.size if self.base_identity is None else file.size
+        return self._source.size if self.base_fingerprint is None else file.size
 
     def _read_views(self, file: FileInfo) -> list[View]:
         from ._torch_views import find_views
 
         def read(offset: int, size: int) -> bytearray:
             self._n_view_read += size  # a file that is another again takes a few bytes of the snapshot
-            if self.base_identity is None and self._n_view_read > (16 << 20) + 64 * self._source.size:
+            if self.base_fingerprint is None and self._n_view_read > (16 << 20) + 64 * self._source.size:
                 raise ValueError("with those of other files they say more than the size of the LMC file allows")
             return self._read_file(file, offset, size)
 
@@ -488,7 +488,7 @@ class Reader:
         try:
             array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
         except ImportError:
-            if self.base_identity and not self._has_base:  # which is said first: who has the base then knows
+            if self.base_fingerprint and not self._has_base:  # which is said first: who has the base then knows
                 fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
             raise
         fill(buffer)
@@ -552,7 +552,7 @@ class Reader:
         if source is None or base is None:
             what = "it reads bytes or a file object" if source is None else "its base is in memory"
             raise TypeError(f"{self!r} is not pickled, since {what}: open it where it is used (in the worker)")
-        return _reopen, (source, base, options, self.identity)
+        return _reopen, (source, base, options, self.fingerprint)
 
     def __enter__(self) -> Reader:
         return self
@@ -561,7 +561,7 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return printable(f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>")
+        return printable(f"<lmc_codec.Reader {self.name or ''} {self.fingerprint.hex()[:16]}>")
 
 
 def _name_of(base: Any) -> str | None:
@@ -571,14 +571,14 @@ def _name_of(base: Any) -> str | None:
 
 
 def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str | None = None) -> WrongBaseError:
-    """The error, with both identities, as far as people compare them. base: an object of _lmc. wanted: what a delta says."""
+    """The error, with both fingerprints, as far as people compare them. base: an object of _lmc. wanted: what a delta says."""
     wanted = wanted or b""
     is_file = isinstance(base, _lmc.Reader)
-    got = base.info()[1] if is_file else base.identity
+    got = base.info()[1] if is_file else base.fingerprint
     what = name or "the base given"
     return WrongBaseError(
         f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
-        f"{'; `lmc -l` shows identities' if is_file else ''})"
+        f"{'; `lmc -l` shows fingerprints' if is_file else ''})"
     )
 
 
@@ -737,11 +737,11 @@ def _lasting(x: Any) -> Any:
     return x if isinstance(x, Reader) else None
 
 
-def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) -> Reader:
+def _reopen(source: Any, base: Any, options: dict[str, Any], fingerprint: bytes) -> Reader:
     from ._errors import ReadError
 
     reader = Reader(source, base=None if base == () else base, **options)
-    if reader.identity != identity:
+    if reader.fingerprint != fingerprint:
         reader.close()
         raise ReadError(f"{reader.name}: it is another file than the one whose Reader was pickled")
     return reader
@@ -761,7 +761,7 @@ def open(
 
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
     read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it
-    is found beside the file, by its identity, and so are the bases that it needs itself. threads: None is as many as
+    is found beside the file, by its fingerprint, and so are the bases that it needs itself. threads: None is as many as
     there are, at most 8. framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB),
     max_total_size: limits for files of strangers. storage_options: for fsspec; for http: headers by name, or "headers",
     and "timeout" (30): seconds without a byte.

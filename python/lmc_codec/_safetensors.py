@@ -427,7 +427,7 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
         yield reader.get(first.name, file=first.file, device=device)
         return
     file, begin = reader.files[first.file_number], first.offset
-    if file.size <= TOGETHER:  # all of it: then identities are compared, too
+    if file.size <= TOGETHER:  # all of it: then fingerprints are compared, too
         begin, data = 0, memoryview(reader.read(file.path))
     else:
         data = memoryview(reader._read_range(first, last.offset + last.span - begin))

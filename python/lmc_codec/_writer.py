@@ -117,7 +117,7 @@ class Writer:
         self._path: str | None = None
         self._file: NewFile | None = None
         #: Of the snapshot, once it is finished.
-        self.identity: bytes | None = None
+        self.fingerprint: bytes | None = None
         #: Bytes of the LMC file, once it is finished.
         self.size: int | None = None
         self.data: Any = None  # of a file in memory
@@ -377,14 +377,14 @@ class Writer:
     # -- the end --
 
     def finish(self) -> bytes:
-        """Writes the end, and puts the file in its place. Returns the identity of the snapshot."""
+        """Writes the end, and puts the file in its place. Returns the fingerprint of the snapshot."""
         with self._step:
             try:
                 if self._n_files == 0:
                     raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
                 self._check_base()
-                identity: bytes
-                result, identity = self._object.finish()
+                fingerprint: bytes
+                result, fingerprint = self._object.finish()
                 if isinstance(result, bytearray):
                     self.data, self.size = result, len(result)
                 else:
@@ -396,7 +396,7 @@ class Writer:
                         raise CancelledError(f"{self._path}: the writer was aborted")
                     self._file.appear()
                     self._file = None
-                self.identity = identity
+                self.fingerprint = fingerprint
             except BaseException:
                 self.abort()
                 raise
@@ -407,11 +407,11 @@ class Writer:
 
                 text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
-            return identity
+            return fingerprint
 
     def _check_base(self) -> None:
         """Arrays that have changed since would make a delta that nothing restores."""
-        if self._base_arrays is not None and self.identity is None and not self._base_arrays.is_unchanged():
+        if self._base_arrays is not None and self.fingerprint is None and not self._base_arrays.is_unchanged():
             raise WrongBaseError(
                 f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing would"
                 " restore this: give copies of them"
@@ -425,7 +425,7 @@ class Writer:
                 self._file.close()
                 self._file = None
             return
-        if self.identity is not None:
+        if self.fingerprint is not None:
             return
         self._aborted = True
         if self._object is not None:
@@ -435,7 +435,7 @@ class Writer:
                 self._drop()
 
     def _drop(self) -> None:
-        if self._file is not None and self.identity is None:
+        if self._file is not None and self.fingerprint is None:
             self._file.remove()
             self._file = None
 
@@ -445,7 +445,7 @@ class Writer:
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if kind is not None:
             self.abort()
-        elif self.identity is None and not self._aborted:
+        elif self.fingerprint is None and not self._aborted:
             self.finish()
 
     def __del__(self) -> None:
@@ -472,7 +472,7 @@ class _Step:
         if writer._aborted:
             self.__exit__()
             raise CancelledError(f"{writer._path or 'the target'}: the writer was aborted")
-        if writer.identity is not None:
+        if writer.fingerprint is not None:
             self.__exit__()
             raise ArgumentError(f"{writer._path or 'the snapshot'} is finished: nothing can be added")
 

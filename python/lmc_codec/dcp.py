@@ -235,7 +235,7 @@ class _Decoder(io.RawIOBase):
     def __init__(self, source: Any, threads: int, find_base: FindBase | None):
         reader = _FileReader(source, threads=threads)
         tensors = [x for file in reader.files for x in file.tensors]
-        if reader.base_identity is not None and find_base is not None and len(tensors) == 1:
+        if reader.base_fingerprint is not None and find_base is not None and len(tensors) == 1:
             x = tensors[0]
             data, where = find_base(json.loads(reader.metadata[NOTE]))
             base = _make_base(x.name, x.dtype, data, threads)

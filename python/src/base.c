@@ -167,14 +167,14 @@ static void base_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static PyObject *base_identity(PyObject *self, void *closure)
+static PyObject *base_fingerprint(PyObject *self, void *closure)
 {
     const base_object *const b = (const base_object *)self;
-    uint8_t identity[LMC_IDENTITY_SIZE];
-    const enum lmc_status status = lmc_base_identify(&b->base, identity, NULL);
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    const enum lmc_status status = lmc_base_identify(&b->base, fingerprint, NULL);
     (void)closure;
     if (status != LMC_OK) return raise_status(state_of(Py_TYPE(self)), status, NULL, NULL);
-    return PyBytes_FromStringAndSize((const char *)identity, LMC_IDENTITY_SIZE);
+    return PyBytes_FromStringAndSize((const char *)fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
 const lmc_base *base_of(PyObject *base) { return &((const base_object *)base)->base; }
@@ -233,7 +233,7 @@ int get_base(module_state *state, PyObject *object, named_base *b, call **c, int
 }
 
 static PyGetSetDef base_getset[] = {
-    {"identity", base_identity, NULL, "32 bytes, the identity of its snapshot.", NULL},
+    {"fingerprint", base_fingerprint, NULL, "32 bytes, the fingerprint of its snapshot.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot base_slots[] = {{Py_tp_new, (void *)base_new},
                                    {Py_tp_dealloc, (void *)base_dealloc},

@@ -34,7 +34,7 @@ static PyObject *dtypes(PyObject *module, PyObject *unused)
     return result;
 }
 
-/* (first bytes of a file) -> (base identity or b"", chain depth, level, format minor) */
+/* (first bytes of a file) -> (base fingerprint or b"", chain depth, level, format minor) */
 static PyObject *parse_header(PyObject *module, PyObject *args)
 {
     lmc_snapshot_info info;
@@ -45,8 +45,8 @@ static PyObject *parse_header(PyObject *module, PyObject *args)
     PyBuffer_Release(&data);
     if (status != LMC_OK)
         return raise_status((module_state *)PyModule_GetState(module), status, NULL, NULL);
-    return Py_BuildValue("y#Iii", (const char *)info.base_identity,
-                         (Py_ssize_t)(info.has_base ? LMC_IDENTITY_SIZE : 0), info.chain_depth,
+    return Py_BuildValue("y#Iii", (const char *)info.base_fingerprint,
+                         (Py_ssize_t)(info.has_base ? LMC_FINGERPRINT_SIZE : 0), info.chain_depth,
                          (int)info.conformance_level, (int)info.format_minor);
 }
 

@@ -227,9 +227,9 @@ static PyObject *end_use(reader_object *r, PyObject *result)
     return result;
 }
 
-static PyObject *make_identity(const uint8_t identity[LMC_IDENTITY_SIZE])
+static PyObject *make_fingerprint(const uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
-    return PyBytes_FromStringAndSize((const char *)identity, LMC_IDENTITY_SIZE);
+    return PyBytes_FromStringAndSize((const char *)fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
 static PyObject *reader_info(PyObject *self, PyObject *unused)
@@ -247,12 +247,12 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     status = lmc_reader_get_info(reader, &info);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r,
-                   Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files, make_identity(info.identity),
-                                 info.has_base ? make_identity(info.base_identity)
-                                               : PyBytes_FromStringAndSize("", 0),
-                                 (unsigned)info.chain_depth, (int)info.conformance_level,
-                                 (int)info.format_minor, (unsigned long long)total));
+    return end_use(r, Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files,
+                                    make_fingerprint(info.fingerprint),
+                                    info.has_base ? make_fingerprint(info.base_fingerprint)
+                                                  : PyBytes_FromStringAndSize("", 0),
+                                    (unsigned)info.chain_depth, (int)info.conformance_level,
+                                    (int)info.format_minor, (unsigned long long)total));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)
@@ -260,9 +260,9 @@ static PyObject *make_tensor(const lmc_tensor *t)
     static const char *const measures[] = {"", "update", "relative", "nmse"};
     return Py_BuildValue(
         "NNNKKNIsd", make_text(t->name), make_text(t->dtype), make_shape(t->shape, t->rank),
-        (unsigned long long)t->offset, (unsigned long long)t->size, make_identity(t->identity),
-        t->loss.generation, (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "",
-        t->loss.error);
+        (unsigned long long)t->offset, (unsigned long long)t->size,
+        make_fingerprint(t->fingerprint), t->loss.generation,
+        (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "", t->loss.error);
 }
 
 static PyObject *make_file(const lmc_file *f)
@@ -282,7 +282,7 @@ static PyObject *make_file(const lmc_file *f)
     mtime =
         f->has_mtime ? Py_BuildValue("LI", (long long)f->mtime_s, f->mtime_ns) : Py_BuildValue("");
     return Py_BuildValue("NiKNNINN", make_text(f->path), (int)f->kind, (unsigned long long)f->size,
-                         mode, mtime, f->crc, make_identity(f->identity), tensors);
+                         mode, mtime, f->crc, make_fingerprint(f->fingerprint), tensors);
 }
 
 static PyObject *reader_file(PyObject *self, PyObject *args)
@@ -530,7 +530,7 @@ static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t 
     return NULL;
 }
 
-/* All of a tensor by its name: then the library compares its identity. */
+/* All of a tensor by its name: then the library compares its fingerprint. */
 static enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                  size_t size)
 {
@@ -572,20 +572,21 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
     return status;
 }
 
-/* With the identity of the base, and what it was called when the delta was made, if that is said.
+/* With the fingerprint of the base, and what it was called when the delta was made, if that is
+ * said.
  */
 static PyObject *raise_missing_base(reader_object *r, PyObject *what)
 {
     static const char digits[] = "0123456789abcdef";
     module_state *const state = state_of(Py_TYPE((PyObject *)r));
     PyObject *metadata, *hint, *text = NULL, *shown = NULL;
-    char identity[17] = "";
+    char fingerprint[17] = "";
     lmc_snapshot_info info;
     PyErr_Clear();
     if (lmc_reader_get_info(r->reader, &info) == LMC_OK)
         for (unsigned i = 0; i < 8; i++) {
-            identity[2 * i] = digits[info.base_identity[i] >> 4];
-            identity[2 * i + 1] = digits[info.base_identity[i] & 15];
+            fingerprint[2 * i] = digits[info.base_fingerprint[i] >> 4];
+            fingerprint[2 * i + 1] = digits[info.base_fingerprint[i] & 15];
         }
     metadata = PyObject_CallMethod((PyObject *)r, "metadata", NULL);
     hint = metadata ? PyDict_GetItemString(metadata, "lmc.base") : NULL;
@@ -593,11 +594,11 @@ static PyObject *raise_missing_base(reader_object *r, PyObject *what)
     if (shown)
         text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s... (once called "
                                     "%S), is needed: give base=",
-                                    identity, shown);
+                                    fingerprint, shown);
     else if (metadata && !hint)
         text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s..., is needed: "
                                     "give base=",
-                                    identity);
+                                    fingerprint);
     if (text) (void)raise_explained(state, LMC_ERR_BASE_MISSING, text, r->where, what);
     Py_XDECREF(metadata);
     Py_XDECREF(shown);

@@ -581,7 +581,7 @@ static PyObject *writer_copy_file(PyObject *self, PyObject *args)
     return result;
 }
 
-/* -> bytearray (or the number of bytes), identity. What a bytearray had beyond its end was never
+/* -> bytearray (or the number of bytes), fingerprint. What a bytearray had beyond its end was never
  * written to, so the system gives no memory for it. */
 static PyObject *writer_finish(PyObject *self, PyObject *unused)
 {
@@ -609,8 +609,9 @@ static PyObject *writer_finish(PyObject *self, PyObject *unused)
             return NULL;
         }
     } else bytes = PyLong_FromUnsignedLongLong(info.size);
-    return Py_BuildValue("NN", bytes,
-                         PyBytes_FromStringAndSize((const char *)info.identity, LMC_IDENTITY_SIZE));
+    return Py_BuildValue(
+        "NN", bytes,
+        PyBytes_FromStringAndSize((const char *)info.fingerprint, LMC_FINGERPRINT_SIZE));
 }
 
 /* From any thread, and from a callback: what is under way ends with LMC_ERR_CANCELLED. */

@@ -112,11 +112,11 @@ def test_wrong_bases_and_limits(place):
     write("a.lmc")
     write("b.lmc", Y, base="a.lmc")
     write("c.lmc", Z)
-    a, c = lmc.open("a.lmc").identity.hex()[:16], lmc.open("c.lmc").identity.hex()[:16]
+    a, c = lmc.open("a.lmc").fingerprint.hex()[:16], lmc.open("c.lmc").fingerprint.hex()[:16]
     for base in ("c.lmc", lmc.open("c.lmc")):
         with pytest.raises(lmc.WrongBaseError, match=rf"^b.lmc: wrong base.*is of {a}\.\.\., and c.lmc is {c}\.\.\."):
             lmc.open("b.lmc", base=base)
-    with pytest.raises(lmc.WrongBaseError, match=f"is of {a}.*the base given is {lmc.Base({'w': Z}).identity.hex()[:16]}") as error:
+    with pytest.raises(lmc.WrongBaseError, match=f"is of {a}.*the base given is {lmc.Base({'w': Z}).fingerprint.hex()[:16]}") as error:
         lmc.open(io.BytesIO((place / "b.lmc").read_bytes()), base={"w": Z})
     assert error.value.status == 31
     with pytest.raises(lmc.WrongBaseError, match="is of .* the base given is"):

@@ -1,4 +1,4 @@
-"""base="auto": chains of deltas, found beside them by identity, whoever wrote them."""
+"""base="auto": chains of deltas, found beside them by fingerprint, whoever wrote them."""
 
 import os
 import pickle
@@ -73,7 +73,7 @@ def test_of_20(tmp_path, monkeypatch):
 
 
 def test_moved_and_renamed(chain, tmp_path):
-    """Names are hints: identities count."""
+    """Names are hints: fingerprints count."""
     (tmp_path / "there").mkdir()
     for i, name in enumerate(("x", "y", "z")):
         os.rename(f"w{i}.lmc", f"there/{name}.lmc")
@@ -111,11 +111,11 @@ def test_wrong_file_of_that_name(chain):
 
 
 def test_ends_that_lie(chain):
-    """An identity in another file's index is looked at first, and never believed."""
+    """A fingerprint in another file's index is looked at first, and never believed."""
     data = bytearray(Path("w1.lmc").read_bytes())
     at = int.from_bytes(data[-40:-32], "little") + 112
     with lmc.open("w2.lmc") as r:
-        wanted = r.base_identity
+        wanted = r.base_fingerprint
     assert data[at : at + 32] == wanted
     os.rename("w1.lmc", "kept")
     fake = bytearray(lmc.numpy.save({"w": chain[1]["w"] + 1, "b": chain[1]["b"]}))
@@ -137,10 +137,10 @@ def test_ends_that_lie(chain):
 
 
 def test_loops(chain):
-    """Of one who needs itself: with the identity of its base, and the base gone."""
+    """Of one who needs itself: with the fingerprint of its base, and the base gone."""
     same_again = lmc.open("w1.lmc", base="w0.lmc")
-    save_file(chain[1], "same.lmc", base=same_again)  # nothing has changed, so it has the identity of its base
-    assert lmc.open("same.lmc").identity == lmc.open("same.lmc").base_identity
+    save_file(chain[1], "same.lmc", base=same_again)  # nothing has changed, so it has the fingerprint of its base
+    assert lmc.open("same.lmc").fingerprint == lmc.open("same.lmc").base_fingerprint
     check("same.lmc", chain[1])
     shutil.copy("same.lmc", "copy.lmc")
     os.remove("w1.lmc")
@@ -180,7 +180,7 @@ def test_what_is_recorded(chain, tmp_path):
         (lmc.open(data), None), (chain[0], None), (lmc.Base(chain[0]), None),
     ):  # fmt: skip
         with lmc.open(bytes(lmc.numpy.save(chain[1], base=base))) as r:
-            assert r.metadata.get("lmc.base") == name and r.base_identity == lmc.open("w0.lmc").identity
+            assert r.metadata.get("lmc.base") == name and r.base_fingerprint == lmc.open("w0.lmc").fingerprint
     for evil in ("../w0.lmc", "/etc/passwd", "..", ".", "a\0b", "x/y"):
         with lmc.Writer("evil.lmc", base=lmc.open(data)) as w:
             w.add_arrays(chain[1], "")

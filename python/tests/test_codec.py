@@ -410,11 +410,11 @@ def test_missing_base_is_named(tmp_path, weights):
     new.view(np.uint16)[::9] ^= 1
     files.save_file({"w": new}, tmp_path / "b.lmc", base=tmp_path / "a.lmc")
     with lmc.open(tmp_path / "a.lmc") as r:
-        identity = r.identity.hex()[:16]
+        fingerprint = r.fingerprint.hex()[:16]
     with pytest.raises(lmc.MissingBaseError) as caught:
         files.load_file(tmp_path / "b.lmc")
     assert str(caught.value) == (
-        f"{tmp_path}/b.lmc: tensor 'w': this is a delta: its base, the snapshot {identity}... (once called a.lmc), is needed: "
+        f"{tmp_path}/b.lmc: tensor 'w': this is a delta: its base, the snapshot {fingerprint}... (once called a.lmc), is needed: "
         "give base= (base='auto' looks for it beside the file)"
     )
     assert caught.value.status == 30

@@ -193,9 +193,9 @@ def test_delta_of_other_tensors(tmp_path, state):
     save(after, tmp_path / "b", base=tmp_path / "a")
     check(lmc.Reader(tmp_path / "b"), after)
     with lmc_codec.open(item(tmp_path / "b", "new")) as r:
-        assert r.base_identity is None
+        assert r.base_fingerprint is None
     with lmc_codec.open(item(tmp_path / "b", "bf16")) as r:
-        assert r.base_identity is not None
+        assert r.base_fingerprint is not None
 
 
 def test_delta_of_itself(tmp_path, state):
@@ -396,7 +396,7 @@ def test_ranks(tmp_path):
     for name, base in (("b", "a"), ("c", "b")):  # deltas across numbers of ranks
         data = item(tmp_path / name, "model.0.weight")
         with lmc_codec.open(data) as r:
-            assert r.base_identity is not None and f"../{base}".encode() in r.metadata["dcp"]
+            assert r.base_fingerprint is not None and f"../{base}".encode() in r.metadata["dcp"]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -46,10 +46,10 @@ def test_what_is_in_it(path, model):
         assert set(r) == set(model) and len(r) == 6 and "ids" in r and "nothing" not in r
         assert [f.path for f in r.files] == ["model.safetensors", "config.json"]
         assert r.metadata == {"step": b"17"}
-        assert len(r.identity) == 32 and r.base_identity is None and r.chain_depth == 0
+        assert len(r.fingerprint) == 32 and r.base_fingerprint is None and r.chain_depth == 0
         x = r.info("ids")
         assert (x.dtype, x.shape, x.size, x.file, x.loss) == ("I64", (2, 3, 4), 192, "model.safetensors", None)
-        assert r.info("ids").identity == {t.name: t for t in r.files[0].tensors}["ids"].identity
+        assert r.info("ids").fingerprint == {t.name: t for t in r.files[0].tensors}["ids"].fingerprint
         assert r.read("config.json") == b"{}"
         assert 0 < r.encoded_size("embed.weight") < r.info("embed.weight").size
         for name, array in model.items():
@@ -241,9 +241,9 @@ def test_add_one_by_one(tmp_path, model):
         w.add("a/b", buffer)
         w.add("a_b", buffer)  # the same file name, were it not for a number
         w.add("../../etc/passwd", buffer)
-    assert w.size == len(target.getvalue()) and w.identity
+    assert w.size == len(target.getvalue()) and w.fingerprint
     r = lmc.open(target.getvalue())
-    assert r.identity == w.identity
+    assert r.fingerprint == w.fingerprint
     for i in range(5):
         assert (r[f"step {i}"].view(np.uint16) == i).all()
     assert len({f.path for f in r.files}) == 8 and not any("/" in f.path for f in r.files)
@@ -354,7 +354,7 @@ def test_bases(path, model, tmp_path, kind):
         w.add_arrays(new, "")
     assert os.path.getsize(tmp_path / "delta.lmc") < 20_000
     with lmc.open(tmp_path / "delta.lmc", base=base()) as r:
-        assert r.chain_depth == 1 and r.base_identity == lmc.Base(model).identity
+        assert r.chain_depth == 1 and r.base_fingerprint == lmc.Base(model).fingerprint
         for name in new:
             assert same(r[name], new[name])
         assert same(r.get_slice("embed.weight")[100:200, 5], new["embed.weight"][100:200, 5])

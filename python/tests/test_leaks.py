@@ -188,7 +188,7 @@ CASES = {  # what is called, what it raises
     "tensor_decode, range": (lambda: _lmc.tensor_decode(CODED, bytearray(N), "U8", offset=-1), ValueError),
     "tensor_layout": (lambda: _lmc.tensor_layout(CODED), None),
     "tensor_layout, cut": (lambda: _lmc.tensor_layout(CODED[:-1]), lmc.LMCError),
-    "Base": (lambda: base().identity, None),
+    "Base": (lambda: base().fingerprint, None),
     "Base, no tuple": (lambda: _lmc.Base([1]), TypeError),
     "Base, no sequence": (lambda: _lmc.Base(3), TypeError),
     "Base, name": (lambda: base(7), TypeError),

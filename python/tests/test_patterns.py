@@ -61,7 +61,7 @@ def test_the_command_does_the_same(tmp_path, rule):
     with lmc.open(tmp_path / "p.lmc") as ours, lmc.open(tmp_path / "m.safetensors.lmc") as theirs:
         for name in arrays:
             assert repr(ours.info(name).loss) == repr(theirs.info(name).loss), name
-            assert ours.info(name).identity == theirs.info(name).identity
+            assert ours.info(name).fingerprint == theirs.info(name).fingerprint
         assert any(ours.info(name).loss for name in arrays) == ("max" not in rule)
 
 

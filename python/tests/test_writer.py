@@ -86,7 +86,7 @@ def test_abort_is_the_end(tmp_path, weights):
     n = len(out.getvalue())
     with pytest.raises(lmc.CancelledError):
         w.finish()
-    assert len(out.getvalue()) == n and w.identity is None
+    assert len(out.getvalue()) == n and w.fingerprint is None
 
 
 def test_progress_of_several_files(tmp_path, weights):

@@ -7,7 +7,7 @@
 #define LMC__HEADER_SIZE 64u
 #define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
 #define LMC__FEATURES_AT 16u  /* Incompatible */
-#define LMC__BASE_IDENTITY_AT 32u
+#define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible: what the file may use. */

@@ -24,7 +24,7 @@
  *      +--> with is_recovered compared, in the end, with what was restored
  *
  * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
  * those that came in.
  *
  * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,

@@ -9,8 +9,8 @@
  * need, and its trailer (spec 3.2), by which a reader finds the index. */
 
 #ifndef LMC_NO_ENCODER
-/* features: but that of a base. base_identity: NULL if there is none. */
-static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_identity,
+/* features: but that of a base. base_fingerprint: NULL if there is none. */
+static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
@@ -19,9 +19,9 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     dst[9] = LMC_FORMAT_MINOR;
     dst[LMC__ALGORITHM_AT] = 1;
     lmc__store32(dst + LMC__FEATURES_AT, features);
-    if (base_identity) {
+    if (base_fingerprint) {
         lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
-        memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+        memcpy(dst + LMC__BASE_FINGERPRINT_AT, base_fingerprint, LMC_FINGERPRINT_SIZE);
     }
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
@@ -41,12 +41,12 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta: the header has an identity of a base, which is never all zero. */
+/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
+    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
     unsigned i, any = 0;
-    for (i = 0; i < LMC_IDENTITY_SIZE; i++) any |= identity[i];
+    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
     return any != 0;
 }
 
@@ -116,7 +116,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
     info->has_base = lmc__has_base(header);
     info->features = lmc__get_features(header);
     info->format_minor = header[9];

@@ -8,8 +8,9 @@
 #include "snapshot/files.h"
 #include "snapshot/index_entries.h"
 
-/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as identities
- * are not. It takes several times as long as all else, so it is done only if the caller asks.
+/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as
+ * fingerprints are not. It takes several times as long as all else, so it is done only if the
+ * caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
@@ -171,16 +172,16 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
         LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
         item = (lmc__item *)(void *)items->data + i;
         item->file_number = i;
-        item->identity = hashes + at;
+        item->fingerprint = hashes + at;
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: identities do not matter */
+    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
     lmc__sha256_init(sha);
     lmc__sha256_update(sha, "LMC content 1", 14);
     lmc__state_number(sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].identity);
+        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
     return LMC_OK;
 }
 

@@ -2,13 +2,13 @@
 #include "base/platform.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/files.h"
 #include "snapshot/put_files.h"
 #include "snapshot/origin.h"
 
-/* Identities of files that are not in a snapshot: so that any directory can be a base, or be
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
  * compared with one. The same digester and the same waves as of writer and restorer, without
  * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
  *
@@ -16,7 +16,7 @@
  *
  * The result is what lmc_writer_finish would have put into an index for the same file: that the two
  * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
- * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
+ * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
  * as there is no block header that has it. */
@@ -72,9 +72,9 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
 /* The description is held to the rules for files by writing it down and parsing it, as a writer
  * does. file and tensors change only at the end, all at once.
  *
- * tensors is file->tensors, said once more without const, because identities are written to it. The
- * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
- * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+ * tensors is file->tensors, said once more without const, because fingerprints are written to it.
+ * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
+ * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -93,22 +93,23 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
+    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)
-        status = lmc__append(&body, NULL, LMC_IDENTITY_SIZE * lmc__count_identities(file));
+        status = lmc__append(&body, NULL, LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file));
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
-        digester.identities = body.data;
+        digester.fingerprints = body.data;
         status = lmc__identify_file(coder, &digester, file, stream);
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->identity, body.data, LMC_IDENTITY_SIZE);
+        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
         for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].identity, body.data + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
+                   LMC_FINGERPRINT_SIZE);
     }
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
@@ -117,18 +118,18 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: identities of files and tensors are those that the base
- * says they have. No byte of content is read; whoever wants to know that the content has them calls
- * lmc_file_identify for each file first. */
+/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
+ * base says they have. No byte of content is read; whoever wants to know that the content has them
+ * calls lmc_file_identify for each file first. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                    uint8_t identity[LMC_IDENTITY_SIZE],
+                                                    uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
 {
     lmc__origin origin;
     enum lmc_status status;
-    if (!base || !identity) return LMC_ERR_ARGUMENT;
+    if (!base || !fingerprint) return LMC_ERR_ARGUMENT;
     status = lmc__open_origin(&origin, NULL, base, alloc_user);
-    if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK) memcpy(fingerprint, origin.fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__free_origin(&origin);
     return status;
 }

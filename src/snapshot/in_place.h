@@ -71,10 +71,10 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
     if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and identity, the encoder may have meant any: they have the same
-     * bytes */
+    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
+     * same bytes */
     return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
 }
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and

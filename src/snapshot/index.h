@@ -5,7 +5,7 @@
 #include "base/wire_file.h"
 #include "kernels/types.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
 #include "snapshot/sections.h"
@@ -28,7 +28,7 @@
  *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
  *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
- *   identity       equals that of the names and identities above
+ *   fingerprint       equals that of the names and fingerprints above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
@@ -73,7 +73,7 @@ typedef struct lmc__tables {
     /* lmc__metadata_entry */
     lmc__buffer metadata;
     size_t n_metadata;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     /* lmc__hash_section: of whatever algorithm */
     lmc__buffer hash_sections;
 } lmc__tables;
@@ -153,7 +153,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
 {
     const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size = head_size + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    const uint64_t size =
+        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
     LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
     if (file->size == LMC_UNKNOWN_SIZE) {
         file->size = lmc__load64(x->p);
@@ -161,7 +162,7 @@ static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *strea
         stream->size = file->size; /* it is the only one of its stream */
     }
     file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_identities(file, x->p + head_size);
+    lmc__keep_fingerprints(file, x->p + head_size);
     x->p += (size_t)size;
     return LMC_OK;
 }
@@ -308,8 +309,9 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_identity(items, t->identity);
-    LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    lmc__snapshot_fingerprint(items, t->fingerprint);
+    LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
+               LMC_ERR_CORRUPT);
     LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;

@@ -5,7 +5,7 @@
 #include "base/wire_file.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
@@ -13,7 +13,7 @@
 /* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
  * grow.
  *
- *     INDX  head               copy of the file's header, identity, counts    LMC__INDEX_BODY_SIZE
+ *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
  *           entry of a RUN:    kind | stored size | size | body of the section
  *           an ancillary one:  kind | stored size
@@ -23,7 +23,7 @@
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
  * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, identities.
+ * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
  * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
@@ -40,8 +40,8 @@ typedef struct lmc__index_builder {
     /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
     lmc__buffer run_body;
     uint64_t run_stored;
-    /* in entries, of the file at hand: its facts, its identities, and where they end */
-    size_t facts_at, identities_at, facts_end;
+    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
+    size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
 
 /* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
@@ -85,7 +85,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kin
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its identities. */
+/* Of the facts of a file, what stands before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
@@ -101,7 +101,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
                                  lmc__facts_head_size(file) +
-                                     LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+                                     LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file)));
     }
     return LMC_OK;
 }
@@ -110,25 +110,26 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
-    b->identities_at = b->facts_at + lmc__facts_head_size(file);
-    b->facts_end = b->identities_at + LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
+    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the identities of the file at hand. They move when the index grows: so a
- * digester is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_identities(const lmc__index_builder *b)
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
+ * a digester is told anew before each wave is absorbed. */
+static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
-    return b->entries.data + b->identities_at;
+    return b->entries.data + b->fingerprints_at;
 }
 
-/* The identities of a file, as an index has them. The stream's memory is the list's own. */
-static void lmc__keep_identities(lmc_file *file, const uint8_t *identities)
+/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
     size_t i;
-    if (file->n_tensors == 0) memcpy(file->identity, identities, LMC_IDENTITY_SIZE);
+    if (file->n_tensors == 0) memcpy(file->fingerprint, fingerprints, LMC_FINGERPRINT_SIZE);
     for (i = 0; i < file->n_tensors; i++)
-        memcpy(tensors[i].identity, identities + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+        memcpy(tensors[i].fingerprint, fingerprints + LMC_FINGERPRINT_SIZE * i,
+               LMC_FINGERPRINT_SIZE);
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
@@ -136,13 +137,13 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
                                 uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
-    d->identities = lmc__index_identities(b);
+    d->fingerprints = lmc__index_fingerprints(b);
     lmc__finish_digester(d);
     if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
-    lmc__store32(d->identities - 4, d->file_crc);
+    lmc__store32(d->fingerprints - 4, d->file_crc);
     file->size = file_size;
     file->crc = d->file_crc;
-    lmc__keep_identities(file, d->identities);
+    lmc__keep_fingerprints(file, d->fingerprints);
 }
 
 /* The next block of the run whose section was the last. With its size a reader finds it; with its
@@ -160,7 +161,7 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
 /* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint32_t n_sections, n_metadata;
 } lmc__index_head;
 
@@ -168,7 +169,7 @@ typedef struct lmc__index_head {
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
     memcpy(dst, head->header, LMC__HEADER_SIZE);
-    memcpy(dst + 64, head->identity, LMC_IDENTITY_SIZE);
+    memcpy(dst + 64, head->fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__store32(dst + 80, head->n_sections);
     lmc__store32(dst + 84, head->n_metadata);
 }
@@ -180,10 +181,10 @@ static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
     memcpy(head->header, p, LMC__HEADER_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->identity, p + 64, LMC_IDENTITY_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
-/* Names and identities of everything in the list that has them; items point into it. */
+/* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
     size_t i, j;
@@ -191,10 +192,10 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
         if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->identity));
+            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
         for (j = 0; j < f->n_tensors; j++) {
             const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->identity));
+            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
         }
     }
     return LMC_OK;

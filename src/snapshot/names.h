@@ -15,9 +15,9 @@
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
-    const uint8_t *identity;  /* or NULL: only the name counts */
-    size_t file_number;       /* of the base's items: where it is */
-    const lmc_tensor *tensor; /* of the base's items; NULL: the whole file */
+    const uint8_t *fingerprint; /* or NULL: only the name counts */
+    size_t file_number;         /* of the base's items: where it is */
+    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -27,15 +27,16 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by identity. */
+/* For lmc__heap_sort: by name, then by fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
     int order = lmc__compare_names(x, y);
-    return order || !x->identity ? order : memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
+    return order || !x->fingerprint ? order
+                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
-/* By name, then by identity. */
+/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -51,10 +52,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Identity of the snapshot (spec 7.2), of items in any order: sorts them. Names and identities of
- * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
+ * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
  * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
+static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -68,9 +69,9 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
         lmc__store32(field, (uint32_t)item[i].size);
         lmc__sha256_update(&sha, field, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
-        lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
+        lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
-    lmc__finish_fingerprint(&sha, identity);
+    lmc__finish_fingerprint(&sha, fingerprint);
 }
 
 typedef struct lmc__name_search {
@@ -95,14 +96,14 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
     return lmc__find_first(0, n, lmc__is_name_before, &search);
 }
 
-/* name and identity stay with whoever has them. */
+/* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *identity)
+                                        const uint8_t *fingerprint)
 {
     lmc__item item;
     item.name = (const uint8_t *)name;
     item.size = size;
-    item.identity = identity;
+    item.fingerprint = fingerprint;
     item.file_number = 0;
     item.tensor = NULL;
     return lmc__append(items, &item, sizeof item);

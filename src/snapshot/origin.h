@@ -4,7 +4,7 @@
 #include "base/wire_file.h"
 #include "codec/half.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/ends.h"
 #include "snapshot/order.h"
 #include "snapshot/names.h"
@@ -16,7 +16,7 @@
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and identity (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
@@ -31,7 +31,7 @@
  *                                                              without)
  *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
  *                                                              have a place
- *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
+ *   it has the fingerprint that the  lmc__check_base              header, so before  BASE_WRONG
  *   header names                                               anything is
  *                                                              written
  *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
@@ -49,13 +49,13 @@
  *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
- * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
- * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
- * A base of the right identity that lacks what a segment names is no wrong base: the delta
- * contradicts itself. Not so in salvage, where the header with the identity may be lost: there it
- * is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be wrong: a
- * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
- * place of a base, and compare its size, and its CRC in the same way. */
+ * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
+ * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
+ * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
+ * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
+ * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
+ * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base, and compare its size, and its CRC in the same way. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -71,7 +71,7 @@ typedef struct lmc__origin {
     /* of the base, sorted: lmc__item */
     lmc__buffer items;
     /* of the base */
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items; and those names */
     lmc__buffer backwards, letters;
@@ -98,8 +98,8 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
 }
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its identity is taken here,
- * from the identities that it says its files and tensors have; whether its bytes are those shows
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
+ * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
  * when they are read. On errors the origin is to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                         const lmc_base *base, void *alloc_user)
@@ -116,19 +116,19 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *list
         lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_identities(f); j++) {
+        for (j = 0; j < lmc__count_fingerprints(f); j++) {
             const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
             const char *name = t ? t->name : f->path;
             if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
             item.name = (const uint8_t *)name;
             item.size = strlen(name);
-            item.identity = t ? t->identity : f->identity;
+            item.fingerprint = t ? t->fingerprint : f->fingerprint;
             item.file_number = i;
             item.tensor = t;
             LMC__TRY(lmc__append(&o->items, &item, sizeof item));
         }
     }
-    lmc__snapshot_identity(&o->items, o->identity);
+    lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
@@ -151,7 +151,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
     LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+    LMC__CHECK(memcmp(header + LMC__BASE_FINGERPRINT_AT, o->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
                LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }

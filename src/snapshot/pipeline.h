@@ -10,7 +10,7 @@
 #include "codec/put_block.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 
 /* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
  * waves.
@@ -46,7 +46,7 @@ typedef struct lmc__snapshot_job {
     int may_change;
     /* a reader's: number of its run */
     size_t run;
-    /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
+    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
      */
     int is_identified;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is

@@ -8,7 +8,7 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
@@ -53,7 +53,7 @@ struct lmc_reader {
     lmc__tables tables;
     /* bytes of all runs */
     uint64_t total;
-    uint8_t base_identity[LMC_IDENTITY_SIZE];
+    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
     int has_base;
     unsigned format_minor;
     /* what the file may use; all, if its header is lost */
@@ -71,9 +71,9 @@ struct lmc_reader {
     lmc__meter own_meter, *meter;
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
-    /* the file or the tensor that is being read whole, to know its identity; or NULL */
+    /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer identities; /* where that goes */
+    lmc__buffer fingerprints; /* where that goes */
     /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -112,7 +112,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
-    visit(&r->identities, alloc_user);
+    visit(&r->fingerprints, alloc_user);
     visit(&r->names, alloc_user);
     visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
@@ -158,7 +158,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 /* What the reader keeps of an intact header. */
 static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
-    memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
     r->has_base = lmc__has_base(header);
     r->format_minor = header[9];
     r->features = lmc__get_features(header);
@@ -638,22 +638,22 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
     return status;
 }
 
-/* All of `whole`, which begins at that offset of the file: its identities must be what the index
+/* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
  * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
  * another snapshot's. *crc: of all its bytes, as blocks say.
  *
- * Most blocks leave their own CRC out: what is wrong with one is wrong with the identity. So a
- * status of its own is found by reading once more, as if nobody had asked for identities. */
+ * Most blocks leave their own CRC out: what is wrong with one is wrong with the fingerprint. So a
+ * status of its own is found by reading once more, as if nobody had asked for fingerprints. */
 static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
                                          uint64_t offset, uint8_t *dst, uint32_t *crc)
 {
-    const size_t n = lmc__count_identities(whole);
+    const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
     enum lmc_status status;
     size_t i;
-    LMC__TRY(lmc__reserve(&r->identities, (uint64_t)LMC_IDENTITY_SIZE * n));
+    LMC__TRY(lmc__reserve(&r->fingerprints, (uint64_t)LMC_FINGERPRINT_SIZE * n));
     lmc__begin_digester(&digester, whole);
-    digester.identities = r->identities.data;
+    digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
     status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
@@ -662,9 +662,10 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__finish_digester(&digester);
     *crc = digester.file_crc;
     for (i = 0; i < n; i++) {
-        const uint8_t *const identity =
-            whole->n_tensors ? whole->tensors[i].identity : whole->identity;
-        if (memcmp(digester.identities + LMC_IDENTITY_SIZE * i, identity, LMC_IDENTITY_SIZE) == 0)
+        const uint8_t *const fingerprint =
+            whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
+        if (memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                   LMC_FINGERPRINT_SIZE) == 0)
             continue;
         r->coder->progress = NULL; /* who was told of all bytes need not hear of them again */
         LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
@@ -674,9 +675,9 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
 }
 
 /* What is read whole is checked; of a damaged file nobody asks that much. */
-static int lmc__checks_identities(const lmc_reader *r)
+static int lmc__checks_fingerprints(const lmc_reader *r)
 {
-    return !r->options.skip_identities && !r->is_salvage;
+    return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
 LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
@@ -687,13 +688,13 @@ LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, 
     if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
     if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    if (size != f->size || !lmc__checks_identities(r))
+    if (size != f->size || !lmc__checks_fingerprints(r))
         return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
     LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its identity is that of the index. */
+/* It is the reader's own, so its fingerprint is that of the index. */
 static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
@@ -711,7 +712,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_identities(r) ||
+    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         !lmc__is_listed_tensor(r, file_number, tensor))
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;

@@ -21,8 +21,8 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     memset(info, 0, sizeof *info);
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
-    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
-    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
+    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
     info->has_base = r->has_base;
     info->features = r->features;
     info->format_minor = r->format_minor;

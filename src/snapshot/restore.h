@@ -8,7 +8,7 @@
 #include "codec/get_block.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
@@ -44,7 +44,7 @@
  * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
  * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
  * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and identities
+ * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
  * known to be right, since the index that repeats them comes last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
@@ -76,7 +76,7 @@ typedef struct lmc__restorer {
     lmc__buffer body;
     /* A key of the metadata, with a zero byte behind it. */
     lmc__buffer key;
-    /* Names and identities of everything, at the end. */
+    /* Names and fingerprints of everything, at the end. */
     lmc__buffer items;
     /* With options.check_hashes: hashes of what was restored; the body of the section that says
      * what they must be. */
@@ -152,7 +152,7 @@ static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
     const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const size_t n = r->coder.pieces.size / sizeof *piece;
     const uint64_t end = lmc__restored_file(r)->file.size;
-    r->digester.identities = lmc__index_identities(&r->index);
+    r->digester.fingerprints = lmc__index_fingerprints(&r->index);
     for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
         lmc__absorb_piece(&r->digester, &piece[*i]);
         *size += piece[*i].size;
@@ -504,10 +504,10 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
- * metadata and the snapshot's identity. */
+ * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
+ * metadata and the snapshot's fingerprint. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t identity[LMC_IDENTITY_SIZE])
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries;
@@ -530,9 +530,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_identity(&r->items, identity);
+    lmc__snapshot_fingerprint(&r->items, fingerprint);
     /* R10.1-3 */
-    LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
 
@@ -561,7 +561,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
  * takes its blocks with it. */
-static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
+static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
     uint8_t bytes[LMC__HEADER_SIZE];
@@ -594,7 +594,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
                                                 : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, identity));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
@@ -619,11 +619,11 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                        const lmc_restore_options *options)
 {
     lmc_restore_options o;
-    uint8_t found[LMC_IDENTITY_SIZE];
+    uint8_t found[LMC_FINGERPRINT_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -653,7 +653,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;
     if (status == LMC_OK) status = lmc__restore(r, found);
-    if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);

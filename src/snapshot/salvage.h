@@ -21,7 +21,7 @@
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
  *     salvage_place.h   says which bytes of which file each block is; fills the tables
- *     salvage_read.h    decodes them; hands out ranges; compares identities
+ *     salvage_read.h    decodes them; hands out ranges; compares fingerprints
  *
  * What it promises, and on what:
  *

@@ -8,7 +8,7 @@
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
@@ -21,7 +21,7 @@
 #ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by,
+ * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
  * so that lmc_salvage_confirm can tell.
  *
  *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
@@ -175,7 +175,7 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 /* -- ranges -- */
 
 /* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their identities. */
+ * is by its CRC, those of tensors by their fingerprints. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -187,8 +187,8 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the identity that the index has. The digest of one that is not whole is finished
- * all the same, and thrown away: that is how the digester gets to the next tensor. */
+ * is compared with the fingerprint that the index has. The digest of one that is not whole is
+ * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -197,11 +197,11 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
         const size_t tensor = d->tensor;
         const lmc_tensor *const t = &file->tensors[tensor];
         const int is_whole = d->tensor_done == t->size;
-        uint8_t identity[LMC_IDENTITY_SIZE];
-        lmc__finish_identity_to(d, identity); /* goes on to the next */
+        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+        lmc__finish_fingerprint_to(d, fingerprint); /* goes on to the next */
         if (is_whole)
             verdicts[1 + tensor] =
-                lmc__verdict(memcmp(identity, t->identity, LMC_IDENTITY_SIZE) == 0);
+                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     }
 }
 
@@ -255,7 +255,7 @@ static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
     int8_t *const verdicts = lmc__verdicts_of(s, number);
     lmc__digester *const d = &s->digester;
-    if (!s->damage.has_index) return; /* else identities are not known */
+    if (!s->damage.has_index) return; /* else fingerprints are not known */
     if (span.offset == 0) {
         lmc__begin_digester(d, file);
         s->is_whole = 1;
@@ -375,7 +375,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) { /* without a range, but with an identity */
+    if (f->file.size == 0) { /* without a range, but with a fingerprint */
         lmc__span span;
         span.offset = span.size = 0;
         span.data = (const uint8_t *)"";
@@ -386,7 +386,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
 
 /* The next block without a place. Its copies are passed over: they are of the same position, and
  * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
- * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
+ * it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const size_t n = lmc__count_found(s);

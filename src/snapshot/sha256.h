@@ -1,8 +1,8 @@
 #pragma once
 #include "base/platform.h"
 
-/* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
- * and dtypes, so its speed does not matter, and plain C will do.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter, and plain C will do.
  *
  * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
  * state is by value, without memory of its own: a copy of it goes on by itself.
@@ -11,7 +11,7 @@
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: identity.h and spec 9.2. */
+ * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 9.2. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -108,9 +108,9 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 }
 
 /* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
-static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_IDENTITY_SIZE])
+static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];
     lmc__sha256_finish(sha, digest);
-    memcpy(fingerprint, digest, LMC_IDENTITY_SIZE);
+    memcpy(fingerprint, digest, LMC_FINGERPRINT_SIZE);
 }

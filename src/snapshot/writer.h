@@ -9,7 +9,7 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
@@ -27,7 +27,7 @@
  * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
  *
  * Everything is written once and in its order, so any sink will do. What cannot be known before
- * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
+ * (sizes of files, fingerprints, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
 /* The calls, in the order in which they are legal:
@@ -104,7 +104,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
  *
  * What the options point to (base, read_back, parallel, what quantisers there will be) is the
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
- * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
+ * fingerprint is computed now, which for a base of many tensors is a sort and a digest; the writer
  * reads its bytes only where it has a tensor of the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
@@ -137,7 +137,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
     lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.identity : NULL, w->coder.wave.k);
+                    options->base ? w->plan.origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -227,7 +227,7 @@ static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stre
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
- * its CRC, and the identities of its tensors go to the room that the index has kept for them
+ * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
  * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
  * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
@@ -343,8 +343,9 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
- * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
+ * The fingerprint is made first: it takes the items out of the entries (spec 9.3), of which there
+ * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
+ */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -358,7 +359,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__snapshot_identity(&w->body, w->identity);
+    lmc__snapshot_fingerprint(&w->body, w->fingerprint);
     LMC__TRY(lmc__sort_metadata(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
@@ -370,7 +371,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     memcpy(counts.header, w->header, sizeof w->header);
     counts.n_sections = (uint32_t)n_sections;
     counts.n_metadata = w->n_metadata;
-    memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
+    memcpy(counts.fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__put_index_head(head, &counts);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
@@ -418,8 +419,8 @@ LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, 
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as
- * it is of all files (spec 9.3). */
+ * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
+ * as it is of all files (spec 9.3). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -429,7 +430,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
         info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     info->is_finished = w->is_finished;
-    if (w->is_finished) memcpy(info->identity, w->identity, LMC_IDENTITY_SIZE);
+    if (w->is_finished) memcpy(info->fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */

@@ -8,7 +8,7 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
@@ -64,7 +64,7 @@ struct lmc_writer {
     lmc__buffer metadata;
     uint32_t n_runs, n_metadata;
     int is_finished;
-    uint8_t header[LMC__HEADER_SIZE], identity[LMC_IDENTITY_SIZE];
+    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
 
     lmc__planner plan;
     int in_file;
@@ -229,7 +229,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
-    w->digester.identities = lmc__index_identities(&w->index);
+    w->digester.fingerprints = lmc__index_fingerprints(&w->index);
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
         const lmc__job *job = &lmc__job_at(c, i)->job;

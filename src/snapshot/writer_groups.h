@@ -5,7 +5,7 @@
 #include "kernels/types.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
-#include "snapshot/identity.h"
+#include "snapshot/fingerprint.h"
 #include "snapshot/files.h"
 #include "snapshot/put_files.h"
 #include "snapshot/index_entries.h"
@@ -22,7 +22,7 @@
  *
  * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
  * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
- * copy), and its identity.
+ * copy), and its fingerprint.
  *
  * The section stands before the bytes and tells all sizes, so small files wait in memory until
  * there are enough of them, or something else comes:
@@ -32,8 +32,8 @@
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * All bytes are there then; so identities and hashes are taken in one pass over them, not block by
- * block.
+ * All bytes are there then; so fingerprints and hashes are taken in one pass over them, not block
+ * by block.
  *
  * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
  * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
@@ -100,7 +100,7 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
-    d->identities = lmc__index_identities(&w->index);
+    d->fingerprints = lmc__index_fingerprints(&w->index);
     while (d->absorbed < file->size) {
         const uint8_t *const at = data + (size_t)d->absorbed;
         lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));

@@ -147,18 +147,18 @@ static int read_snapshot(void)
     lmc_reader *reader = NULL;
     const lmc_tensor *tensor = NULL;
     size_t number = 9;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_snapshot_info info;
-    MUST(lmc_snapshot_restore(&stream, identity, NULL) == LMC_OK);
+    MUST(lmc_snapshot_restore(&stream, fingerprint, NULL) == LMC_OK);
     MUST(lmc_reader_open(&reader, &source, NULL) == LMC_OK);
     MUST(lmc_reader_get_info(reader, &info) == LMC_OK && info.n_files == 1 &&
-         memcmp(identity, info.identity, sizeof identity) == 0);
+         memcmp(fingerprint, info.fingerprint, sizeof fingerprint) == 0);
     MUST(lmc_reader_find_tensor(reader, NULL, "w", &number, &tensor) == LMC_OK && number == 0);
     MUST(lmc_reader_read_tensor(reader, 0, tensor, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
     lmc_reader_free(reader);
     memory.data[100] ^= 1;
     memory.position = 0;
-    MUST(lmc_snapshot_restore(&stream, identity, NULL) != LMC_OK);
+    MUST(lmc_snapshot_restore(&stream, fingerprint, NULL) != LMC_OK);
     lmc_memory_free(&memory);
     return 0;
 }

@@ -7,11 +7,11 @@
 #include "kernels/types.h"
 #include "snapshot/sha256.h"
 
-/* Identities of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
  *
- * A tensor's identity is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype and
- * its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is cut
- * into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
+ * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
+ * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
@@ -52,12 +52,12 @@ typedef struct lmc__digester {
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
     /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *identities;
+    uint8_t *fingerprints;
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
  * the type that of a tensor from that of a file or a directory. */
-static void lmc__begin_identity(lmc__digester *d)
+static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
     lmc__sha256_init(&d->sha);
@@ -72,7 +72,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
     d->file = file;
-    lmc__begin_identity(d);
+    lmc__begin_fingerprint(d);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -84,8 +84,8 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has an identity for each tensor, or one for itself if it has none. */
-static size_t lmc__count_identities(const lmc_file *file)
+/* A file has a fingerprint for each tensor, or one for itself if it has none. */
+static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
 }
@@ -137,7 +137,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
+static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -156,22 +156,22 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, identity);
+    lmc__finish_fingerprint(&d->sha, fingerprint);
     d->tensor++;
-    lmc__begin_identity(d);
+    lmc__begin_fingerprint(d);
 }
 
 /* To where the index has room for it. */
-static void lmc__finish_identity(lmc__digester *d)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
-    lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
+    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
-static void lmc__finish_identities(lmc__digester *d)
+static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
-        lmc__finish_identity(d);
+        lmc__end_fingerprint(d);
 }
 
 /* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
@@ -192,13 +192,13 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
-    lmc__finish_identities(d);
+    lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
-    if (d->file->n_tensors) lmc__finish_identities(d);
-    else lmc__finish_identity(d);
+    if (d->file->n_tensors) lmc__finish_fingerprints(d);
+    else lmc__end_fingerprint(d);
 }

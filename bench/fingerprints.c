@@ -1,9 +1,9 @@
-/* How often do identities of small tensors collide? Of N tensors (default 10,000,000) of one shape,
- * 4096 weights in bf16 like those of an RMSNorm: the pairs that share their CRC-32C (the leaves of
- * drafts), the CRC-64 (a leaf of 1.0: spec 9.2; a tensor of up to 256 KiB has one), and parts of
- * that, which must collide as often as random numbers if it is as good as its size says.
+/* How often do fingerprints of small tensors collide? Of N tensors (default 10,000,000) of one
+ * shape, 4096 weights in bf16 like those of an RMSNorm: the pairs that share their CRC-32C (the
+ * leaves of drafts), the CRC-64 (a leaf of 1.0: spec 9.2; a tensor of up to 256 KiB has one), and
+ * parts of that, which must collide as often as random numbers if it is as good as its size says.
  *
- *   cc -O2 -I. bench/identities.c -o build/identities -lm && build/identities [N [SEED]]
+ *   cc -O2 -I. bench/fingerprints.c -o build/fingerprints -lm && build/fingerprints [N [SEED]]
  *
  * Tensor i is drawn with seed SEED + i: normal, mean 1, standard deviation 0.1, by 65,536
  * quantiles. SPDX-License-Identifier: MIT */

@@ -1,11 +1,12 @@
-/* What comparing identities costs who reads a tensor by the index (spec 9.2), and who restores it.
+/* What comparing fingerprints costs who reads a tensor by the index (spec 9.2), and who restores
+ * it.
  *
- *   cc -O2 -I. bench/identity_speed.c -o build/identity_speed -lm && build/identity_speed [MB
- * [TIER]]
+ *   cc -O2 -I. bench/fingerprint_speed.c -o build/fingerprint_speed -lm && build/fingerprint_speed
+ * [MB [TIER]]
  *
- * One process, one thread, turns of a read without and one with the identity; medians, as shares of
- * memcpy's speed. SPDX-License-Identifier: MIT */
-#define BENCH "identity_speed"
+ * One process, one thread, turns of a read without and one with the fingerprint; medians, as shares
+ * of memcpy's speed. SPDX-License-Identifier: MIT */
+#define BENCH "fingerprint_speed"
 #include "measure.h"
 
 enum { ROUNDS = 101 };
@@ -46,7 +47,7 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     lmc_writer_free(writer);
     source = lmc_memory_source(&packed);
     for (i = 0; i < 2; i++) {
-        options.skip_identities = i == 0;
+        options.skip_fingerprints = i == 0;
         if (lmc_reader_open(&reader[i], &source, &options)) fail("cannot open", "");
     }
     for (i = 0; i < ROUNDS; i++) {
@@ -67,11 +68,12 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     {
         const double sum = percent(plain, checked);
         n_reps = ROUNDS;
-        printf("%s %s, %zu MiB: memcpy %.2f GB/s, read %.3f, with the identity %+.1f %%; CRC-64 of "
-               "64 KiB %.1f GB/s (%u)\n",
-               lmc_tier_name(lmc_tier_current()), lmc_dtype_name(dtype), size >> 20,
-               (double)size / median(copy) * 1e-9, median(copy) / median(plain), sum,
-               4000 * 65536 / start * 1e-9, (unsigned)(crc & 1));
+        printf(
+            "%s %s, %zu MiB: memcpy %.2f GB/s, read %.3f, with the fingerprint %+.1f %%; CRC-64 of "
+            "64 KiB %.1f GB/s (%u)\n",
+            lmc_tier_name(lmc_tier_current()), lmc_dtype_name(dtype), size >> 20,
+            (double)size / median(copy) * 1e-9, median(copy) / median(plain), sum,
+            4000 * 65536 / start * 1e-9, (unsigned)(crc & 1));
     }
     for (i = 0; i < 2; i++) lmc_reader_free(reader[i]);
     lmc_memory_free(&packed);
