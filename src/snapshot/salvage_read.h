@@ -198,7 +198,7 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
         const lmc_tensor *const t = &file->tensors[tensor];
         const int is_whole = d->tensor_done == t->size;
         uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__finish_fingerprint_to(d, fingerprint); /* goes on to the next */
+        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
         if (is_whole)
             verdicts[1 + tensor] =
                 lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
