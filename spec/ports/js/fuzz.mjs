@@ -6,7 +6,7 @@ import { deepEqual } from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { crc32c, decode, decodeArray, decodeBlock, list, LmcError, snapshotOfFiles } from "./lmc.mjs";
+import { crc32c, decode, decodeArray, list, LmcError, snapshotOfFiles } from "./lmc.mjs";
 import { readBase, readFile } from "./files.mjs";
 
 const VECTORS = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../vectors");
@@ -33,25 +33,28 @@ function readSeed(kind, entry) {
     const bytes = readFile(path.join(VECTORS, kind, `${entry.name}.lmc`));
     const bases = entry.base.map(name => path.join(VECTORS, name));
     if (kind === "invalid") return { name: entry.name, bytes, bases };
-    const snapshot = list(bytes);
-    const blocks = snapshot.runs.flatMap(run => {
-        let at = run.blocksAt;
-        return Array.from(run.blockSizes, (size, block) => ({ run: run.number, block, at: (at += size) - size, size }));
+    const { sections } = list(bytes);
+    const blocks = sections.filter(({ kind }) => kind === "RUN ").flatMap(({ content: { blocksAt, blockSizes } }) => {
+        let at = blocksAt;
+        return Array.from(blockSizes, (size, number) => ({ number, at: (at += size) - size, size }));
     });
     const index = Number(new DataView(bytes.buffer).getBigUint64(bytes.length - 40, true));
-    // Where the index has its copies of the sections
-    let copy = index + 24 + 80 + 40;
-    for (const section of snapshot.sections) {
-        section.copy = copy + 8;
-        section.copied = section.files || section.blockSizes ? section.end - section.at : 24;
-        copy += 8 + section.copied;
-        for (const file of section.files ?? []) copy += (section.isKnown ? 4 : 12) + 32 * Math.max(1, file.tensors.length);
-        for (const block of section.blockSizes ? blocks.filter(({ run }) => run === section.number) : []) {
-            block.copy = copy + 4; // of its Header_CRC
-            copy += 8;
-        }
+    const table = index - 20 - 8 * blocks.length; // BLKS
+    blocks.forEach((block, i) => (block.row = table + 20 + 8 * i));
+    // Where the index has its copies of the bodies
+    let at = index + 20 + 88;
+    for (const section of sections) {
+        const { kind, bodyAt, bodyEnd, end, content } = section;
+        at += 4 + sizeOfVarint(end - section.at);
+        section.copy = at += kind === "FILE" || kind === "RUN " ? sizeOfVarint(bodyEnd - bodyAt) : 0;
+        if (kind === "FILE" || kind === "RUN ") at += bodyEnd - bodyAt;
+        if (kind === "FILE") for (const file of content.files) at += (content.isKnown ? 4 : 12) + 16 * Math.max(1, file.tensors.length);
     }
-    return { name: entry.name, bytes, bases, sections: snapshot.sections, blocks, index };
+    return { name: entry.name, bytes, bases, sections, blocks, table, index };
+}
+
+function sizeOfVarint(value) {
+    return value < 128 ? 1 : 1 + sizeOfVarint(Math.floor(value / 128));
 }
 
 function putCrc(bytes, at, crc) {
@@ -60,29 +63,28 @@ function putCrc(bytes, at, crc) {
 
 /** Gives a section new CRCs. */
 function sealSection(bytes, at, end) {
-    putCrc(bytes, at + 16, crc32c(bytes, at, at + 16));
-    putCrc(bytes, at + 20, crc32c(bytes, at + 24, end));
+    putCrc(bytes, at + 12, crc32c(bytes, at, at + 12));
+    putCrc(bytes, at + 16, crc32c(bytes, at + 20, end));
 }
 
-function sealBlock(bytes, { at, run, block }) {
-    const position = new DataView(new ArrayBuffer(8));
-    position.setUint32(0, run, true);
-    position.setUint32(4, block, true);
-    putCrc(bytes, at + 20, crc32c(bytes, at, at + 20, crc32c(new Uint8Array(position.buffer))));
+function sealBlock(bytes, { at, size, number }) {
+    if (bytes[at + 2] & 4) putCrc(bytes, at + 16, crc32c(bytes, at + 24, at + size));
+    putCrc(bytes, at + 20, crc32c(bytes, at, at + 20, crc32c(Uint8Array.of(number, number >>> 8, number >>> 16, number >>> 24))));
 }
 
-/** Repairs all CRCs of a vector whose bytes were changed where they are, and the copies in its index. */
-function seal(bytes, { sections, blocks, index }) {
-    putCrc(bytes, 76, crc32c(bytes, 0, 76));
-    bytes.copyWithin(index + 24, 0, 80);
+/** Repairs all CRCs of a vector whose bytes were changed where they are, and the copies of them. */
+function seal(bytes, { sections, blocks, table, index }) {
+    putCrc(bytes, 60, crc32c(bytes, 0, 60));
+    bytes.copyWithin(index + 20, 0, 64);
     for (const block of blocks) {
         sealBlock(bytes, block);
-        bytes.copyWithin(block.copy, block.at + 20, block.at + 24);
+        bytes.copyWithin(block.row + 4, block.at + 20, block.at + 24);
     }
-    for (const { at, end, copy, copied } of sections) {
-        sealSection(bytes, at, end);
-        bytes.copyWithin(copy, at, at + copied);
+    for (const { kind, at, bodyAt, bodyEnd, copy } of sections) {
+        sealSection(bytes, at, bodyEnd);
+        if (kind === "FILE" || kind === "RUN ") bytes.copyWithin(copy, bodyAt, bodyEnd);
     }
+    sealSection(bytes, table, index);
     const trailer = bytes.length - 40;
     sealSection(bytes, index, trailer);
     putCrc(bytes, trailer + 28, crc32c(bytes, trailer, trailer + 28));
@@ -104,14 +106,14 @@ function scribble(bytes, at, end) {
     }
 }
 
-/** A place where something interesting stands: header, section, block header or payload, index, trailer. */
+/** A place where something interesting stands: header, section, block header or payload, table of blocks and index, trailer. */
 function target(seed) {
-    const { sections, blocks, index, bytes } = seed;
+    const { sections, blocks, table, bytes } = seed;
     const kind = random(8);
-    if (kind === 0) return [0, 80];
-    if (kind <= 2) return (({ at, end }) => [at, end])(pick(sections));
+    if (kind === 0) return [0, 64];
+    if (kind <= 2) return (({ at, bodyEnd }) => [at, bodyEnd])(pick(sections));
     if (kind <= 6 && blocks.length > 0) return (({ at, size }) => (random(3) === 0 ? [at, at + 24] : [at + 24, at + size]))(pick(blocks));
-    return random(4) === 0 ? [bytes.length - 40, bytes.length] : [index, bytes.length - 40];
+    return random(4) === 0 ? [bytes.length - 40, bytes.length] : [table, bytes.length - 40];
 }
 
 /** An input and what to do with it. */
@@ -120,23 +122,16 @@ function mutate(seeds) {
     let bytes = seed.bytes.slice();
     const kind = seed.blocks ? random(20) : 15 + random(5);
     if (kind < 6 && seed.blocks.length > 0) {
-        const block = pick(seed.blocks);
+        const block = pick(seed.blocks); // as an array of its own
         bytes = bytes.slice(block.at, block.at + block.size);
         const inHeader = random(3) === 0;
         scribble(bytes, inHeader ? 1 : 24, inHeader ? 20 : bytes.length);
         // Most headers announce what is there: otherwise the payload is missing
         if (random(4) !== 0) putCrc(bytes, 8, bytes.length - 24);
-        sealBlock(bytes, { ...block, at: 0 });
-        const { run, block: number } = block;
-        const size = new DataView(bytes.buffer).getUint32(4, true) * 2 ** (bytes[1] & 3);
-        const prediction = size <= 2 ** 23 && random(8) !== 0 ? new Uint8Array(size).map((_, i) => i * 7 + (i >> 3)) : null;
-        // so that the check of the prediction does not end it
-        if (prediction && bytes[2] === 1 && bytes.length >= 24) {
-            putCrc(bytes, 16, crc32c(prediction));
-            sealBlock(bytes, { ...block, at: 0 });
-        }
-        if (random(8) === 0 && number === 0) return { name: seed.name, run: () => decodeArray(bytes, size, { run, prediction }) };
-        return { name: seed.name, run: () => decodeBlock(bytes, { run, block: number, prediction }) };
+        sealBlock(bytes, { at: 0, size: bytes.length, number: 0 });
+        const size = Math.min(new DataView(bytes.buffer).getUint32(4, true) * bytes[1], 2 ** 23);
+        const prediction = random(8) !== 0 ? new Uint8Array(size).map((_, i) => i * 7 + (i >> 3)) : null;
+        return { name: seed.name, run: () => decodeArray(bytes, size, { prediction }) };
     }
     if (kind < 15) {
         scribble(bytes, ...target(seed));
