@@ -1,20 +1,26 @@
 // Feeds damaged vectors to the decoder: whatever the input, it must answer, within a time, or throw an LmcError. Where the CRCs of a valid
 // vector were not repaired, an answer must be what the vector holds.
-// Usage: node fuzz.mjs [N [SEED]]       N inputs (default 3000). Most have their CRCs repaired, or hardly any would get past these.
+// Usage: node fuzz.mjs [N [SEED [PROGRAM]]]       N inputs (default 3000). Most have their CRCs repaired, or hardly any would get past these.
+// PROGRAM, which answers as spec/check_vectors.py says, must accept the same files as this decoder, and say the same of them.
 // SPDX-License-Identifier: MIT
 import { deepEqual } from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { isDeepStrictEqual } from "node:util";
 import { crc32c, decode, decodeArray, list, LmcError, snapshotOfFiles } from "./lmc.mjs";
 import { readBase, readFile } from "./files.mjs";
 
-const VECTORS = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../vectors");
+const HERE = path.dirname(fileURLToPath(import.meta.url));
+const VECTORS = path.join(HERE, "../../vectors");
 const STATUSES = "NOT_LMC VERSION UNSUPPORTED TRUNCATED CORRUPT CHECKSUM LIMIT BASE_MISSING BASE_WRONG".split(" ");
 const LIMITS = { decoded: 2 ** 24, section: 2 ** 26, tables: 2 ** 26 };
 const MOST_SECONDS = 20; // for one input; a busy machine is slow
 
-const [count = 3000, seed = 1] = process.argv.slice(2).map(Number);
+const [count = 3000, seed = 1] = process.argv.slice(2, 4).map(Number);
+const program = process.argv[4];
 
 let state = (seed * 2654435761 + 1) >>> 0;
 
@@ -150,8 +156,9 @@ function mutate(seeds) {
         scribble(bytes, 0, bytes.length);
     }
     const paths = random(8) === 0 ? [pick(seeds).bases, seed.bases].flat() : seed.bases;
-    if (random(16) === 0) return { name: seed.name, run: () => list(bytes, { limits: LIMITS }) };
-    if (random(32) === 0) return { name: seed.name, run: () => snapshotOfFiles([{ path: "", data: bytes }]) };
+    const input = { bytes, paths };
+    if (random(16) === 0) return { name: seed.name, input, run: () => list(bytes, { limits: LIMITS }) };
+    if (random(32) === 0) return { name: seed.name, input, run: () => snapshotOfFiles([{ path: "", data: bytes }]) };
     // now and then the input is its own base, or its base is damaged
     const bases = paths.map(name => {
         const base = readBase(name);
@@ -160,7 +167,7 @@ function mutate(seeds) {
     });
     if (random(32) === 0) bases.push(bytes, bytes.slice());
     const mended = !seed.blocks || kind < 15 || kind === 16 || kind === 17; // 16: it may be another vector
-    return { name: seed.name, run: () => (mended ? decode(bytes, { bases, limits: LIMITS }) : decodeSame(bytes, bases, seed)) };
+    return { name: seed.name, input, run: () => (mended ? decode(bytes, { bases, limits: LIMITS }) : decodeSame(bytes, bases, seed)) };
 }
 
 /** A damaged vector that decodes must be as it was. */
@@ -169,6 +176,27 @@ function decodeSame(bytes, bases, seed) {
     const original = decode(seed.bytes, { bases: seed.bases.map(readBase) });
     const contentOf = ({ files }) => files.map(({ pathBytes, data, mode }) => [pathBytes, data, mode]);
     deepEqual(contentOf(snapshot), contentOf(original), "silent damage");
+}
+
+/** What a program answers for files that stand in a folder: an object for each. */
+function answersOf([command, ...args], lines) {
+    const { stdout } = spawnSync(command, args, { input: lines.join(""), encoding: "utf8", maxBuffer: 2 ** 30 });
+    return stdout.split("\n").slice(0, -1).map(line => JSON.parse(line));
+}
+
+/** Gives these inputs to this decoder and to the program. How many get different answers. */
+function compare(inputs) {
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), "lmc-fuzz-"));
+    const places = inputs.map((_, i) => path.join(folder, `${i}.lmc`));
+    inputs.forEach(({ bytes }, i) => fs.writeFileSync(places[i], bytes));
+    const lines = inputs.map(({ paths }, i) => [places[i], ...paths].join("\t") + "\n");
+    const here = answersOf([process.execPath, path.join(HERE, "answers.mjs")], lines);
+    const there = answersOf(program.split(" "), lines);
+    const isSame = i => here[i] && there[i] && (here[i].status === "OK" || there[i].status === "OK" ? isDeepStrictEqual(here[i], there[i]) : true);
+    const different = inputs.map((_, i) => i).filter(i => !isSame(i));
+    for (const i of different) console.log(`FAILED: ${lines[i].trim()}: ${here[i]?.status} here, ${there[i]?.status} there`);
+    if (different.length === 0) fs.rmSync(folder, { recursive: true });
+    return different.length;
 }
 
 const manifest = JSON.parse(fs.readFileSync(path.join(VECTORS, "manifest.json"), "utf8"));
@@ -183,9 +211,15 @@ for (const seed of validSeeds) {
 const counts = { accepted: 0 };
 let failed = 0;
 let slowest = 0;
+let inputs = []; // that the program has to see yet
 for (let i = 0; i < count; i++) {
     const stateBefore = state;
-    const { name, run } = mutate(seeds);
+    const { name, run, input } = mutate(seeds);
+    if (program && input) inputs.push(input);
+    if (inputs.length === 500 || (inputs.length > 0 && i === count - 1)) {
+        failed += compare(inputs);
+        inputs = [];
+    }
     const start = performance.now();
     let answer = "accepted";
     try {
