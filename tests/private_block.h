@@ -33,7 +33,7 @@ void t_test_workspace(void)
         e.stack.top = top;
     }
     payload_size = (size_t)(e.out - block) - LMC_BLOCK_HEADER_SIZE;
-    CHECK(payload_size < size / 64); /* the masks are nested */
+    CHECK(payload_size < size / 32); /* the masks are nested */
     memset(&coding, 0, sizeof coding);
     coding.layout = LMC__LAYOUT_PLANES;
     coding.payload_size = payload_size;
