@@ -837,7 +837,6 @@ static void refuse_reserved(void)
 
 static void test_reserved(void)
 {
-    const lmc_position position = {0, 0};
     const lmc_block_options block_options = LMC_BLOCK_OPTIONS(LMC_U8);
     const lmc_array array = {"w", LMC_U8, 1, NULL, g_src};
     lmc_array arrays[1];
@@ -859,7 +858,7 @@ static void test_reserved(void)
     CHECK_STATUS(
         lmc_block_encode(g_enc, sizeof g_enc, &size, g_src, 5000, &block_options, ws, sizeof ws),
         LMC_OK);
-    CHECK_STATUS(lmc_block_parse(g_enc, size, position, &block), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(g_enc, size, 0, &block), LMC_OK);
     CHECK_RESERVED(&block);
     arrays[0] = array;
     arrays[0].shape = &shape;
