@@ -1108,7 +1108,7 @@ static void write_named(lmc_memory *memory)
     size_t f, i;
     CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
     for (f = 0; f < N_NAMED_FILES; f++) {
-        static const char *const paths[N_NAMED_FILES] = {"b", "a/c", "a", "ab"};
+        static const char *const paths[N_NAMED_FILES] = {"b", "a.c", "a", "ab"};
         memset(&file, 0, sizeof file);
         for (i = 0; i < N_NAMED; i++) {
             name_tensor(names[i], f, i);
@@ -1169,7 +1169,7 @@ static void test_find(void)
     }
     name_tensor(name, 0, 7);
     CHECK_STATUS(lmc_reader_find_tensor(reader, "ab", name, &number, &found), LMC_ERR_NOT_FOUND);
-    CHECK_STATUS(lmc_reader_find_tensor(reader, "a/", name, &number, &found), LMC_ERR_NOT_FOUND);
+    CHECK_STATUS(lmc_reader_find_tensor(reader, "a.", name, &number, &found), LMC_ERR_NOT_FOUND);
     CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "t", &number, &found), LMC_ERR_NOT_FOUND);
     CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "u", &number, &found), LMC_ERR_NOT_FOUND);
     CHECK_STATUS(lmc_reader_find_file(reader, "", &number), LMC_ERR_NOT_FOUND);
