@@ -1017,7 +1017,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
-#define LMC_FILE_HEADER_SIZE 80u
+#define LMC_FILE_HEADER_SIZE 64u
 LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
                                                        lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
@@ -27014,7 +27014,7 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
         const lmc_tensor *const t = &file->tensors[tensor];
         const int is_whole = d->tensor_done == t->size;
         uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__finish_fingerprint_to(d, fingerprint); /* goes on to the next */
+        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
         if (is_whole)
             verdicts[1 + tensor] =
                 lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);

@@ -950,7 +950,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
-#define LMC_FILE_HEADER_SIZE 80u
+#define LMC_FILE_HEADER_SIZE 64u
 LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
                                                        lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
