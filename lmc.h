@@ -24431,7 +24431,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
                     : (first + i) * run->block_size < offset ? base->data
                                                              : base->data + head;
         block_job->is_own_prediction = lmc__is_own_prediction(run);
-        block_job->is_written = 0;
+        block_job->is_written = block_job->is_unread = 0;
         block_job->n_pieces = 0;
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
