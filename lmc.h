@@ -405,12 +405,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
- * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,
@@ -13278,7 +13277,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
@@ -13395,9 +13394,9 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
+ * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
  * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
@@ -15054,9 +15053,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload            -> content
- *     CRC       size          CRC, if predicted;    CRC
- *                             each rule
+ *     header -> payload            -> content
+ *     CRC       CRC, if predicted;    CRC
+ *               each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
  * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
@@ -15070,18 +15069,18 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
+ *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
  *   Payload_CRC                   lmc__decode_block                             CHECKSUM
+ *   there is a prediction         lmc__decode_block                             BASE_MISSING
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
+ *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
- * BASE_WRONG into CORRUPT: then it is the file that is wrong.
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
+ * that is wrong: then the status is that of the rule.
  *
  * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -15100,36 +15099,42 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. */
+/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
+ * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
+ * overwritten, it is put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
-                                          const lmc_block_info *info, const uint8_t *base)
+                                          const lmc_block_info *info, const uint8_t *base,
+                                          int is_own)
 {
     uint32_t crc;
     enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
     if (status == LMC_OK && crc != info->crc) {
         if (d->kept) memcpy(dst, d->kept, info->size);
         lmc__put_back(dst, &d->undo, info->width);
-        status = LMC_ERR_BASE_WRONG;
+        status = LMC_ERR_CHECKSUM;
     }
-    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
+    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
+        status = LMC_ERR_BASE_WRONG;
+    return status;
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction. */
+ * where there is none, and not used where the block has no prediction; is_own: it is made of the
+ * file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
-                                         const lmc_block_info *info, const uint8_t *base, void *ws,
-                                         size_t ws_size)
+                                         const lmc_block_info *info, const uint8_t *base,
+                                         int is_own, void *ws, size_t ws_size)
 {
     uint32_t crc = info->crc;
-#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
-    LMC__COUNT_DECODED(info->size);
-#endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
     if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -15145,7 +15150,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
             LMC__CHECK(k->crc32c(0, d.in, (size_t)(d.end - d.in)) == info->payload_crc,
                        LMC_ERR_CHECKSUM);
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
@@ -15172,12 +15177,10 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
-    if (info.has_prediction) {
-        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+    if (info.has_prediction && o.prediction)
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
-    }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)o.prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -16722,6 +16725,8 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -16806,7 +16811,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
     job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, ws, wave->workspace_size - wave->temp_size);
+                                    job->base, job->is_own, ws,
+                                    wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
@@ -17390,6 +17396,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base ? base + (size_t)start : NULL;
+    job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
@@ -18084,8 +18091,6 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* of the block's content, in coder.pieces */
     size_t first_piece, n_pieces;
-    /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_own_prediction;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
@@ -18341,8 +18346,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
- * is a wrong base, unless it was made from this very file. */
+/* Decodes a job's block, or compares it if it is written already. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -18356,8 +18360,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
-    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
-        job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -20469,9 +20471,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
  *   the base has                                               opening            see below
  *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
- *                                 codec/get_quantised.h        decoded, before
- *                                                              dst is written
+ *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *                                                              decoded
  *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
  *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
@@ -20484,8 +20485,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
  * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
  * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base, and compare its size, and its CRC in the same way. */
+ * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base; its size is compared, and then Content_CRC tells. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -23398,7 +23399,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
@@ -24352,7 +24353,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
                                                              : base->data + head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_written = 0;
         block_job->n_pieces = 0;
         block_job->is_identified = r->digester != NULL;
@@ -26903,12 +26904,10 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
-    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
-                               info.has_prediction ? dst : NULL, c->wave.workspaces,
-                               c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && run && lmc__is_own_prediction(&run->run)
-               ? LMC_ERR_CORRUPT
-               : status;
+    return lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
+                             info.has_prediction ? dst : NULL,
+                             run && lmc__is_own_prediction(&run->run), c->wave.workspaces,
+                             c->wave.workspace_size);
 }
 
 static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i, uint8_t *dst);

@@ -443,7 +443,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
                                                              : base->data + head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_written = 0;
         block_job->n_pieces = 0;
         block_job->is_identified = r->digester != NULL;

@@ -72,12 +72,10 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
-    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
-                               info.has_prediction ? dst : NULL, c->wave.workspaces,
-                               c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && run && lmc__is_own_prediction(&run->run)
-               ? LMC_ERR_CORRUPT
-               : status;
+    return lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
+                             info.has_prediction ? dst : NULL,
+                             run && lmc__is_own_prediction(&run->run), c->wave.workspaces,
+                             c->wave.workspace_size);
 }
 
 static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i, uint8_t *dst);
