@@ -2287,6 +2287,114 @@ static void test_written_groups(void)
     check_refused_small();
 }
 
+/* -- a delta without its base: all but what its payloads mean is checked -- */
+
+/* Nothing is handed out but descriptions; end_file gets no CRC of what was not decoded. */
+static enum lmc_status end_unread(void *user, const lmc_file *file, size_t number)
+{
+    static const uint8_t zero[LMC_FINGERPRINT_SIZE] = {0};
+    (void)number;
+    *(size_t *)user += file->crc == 0 && (file->n_tensors == 0 ||
+                                          memcmp(file->tensors[0].fingerprint, zero, 16) == 0);
+    return LMC_OK;
+}
+
+static enum lmc_status check_alone(const t_memory *in, unsigned n_workers, size_t *n_unread)
+{
+    lmc_restore_options options = LMC_DEFAULTS;
+    const lmc_parallel parallel = t_parallel(&n_workers);
+    t_memory copy = *in;
+    lmc_stream stream;
+    copy.at = *n_unread = 0;
+    stream.read = t_read;
+    stream.user = &copy;
+    options.parallel = n_workers > 1 ? &parallel : NULL;
+    options.end_file = end_unread;
+    options.user = n_unread;
+    return lmc_snapshot_restore(&stream, NULL, &options);
+}
+
+static void test_check_without_base(void)
+{
+    enum { BLOCK = 1 << 14, N = 1000, SIZE = N * BLOCK };
+    uint8_t *const data = make(SIZE, T_TEXT, LMC_U8);
+    const uint64_t shape[1] = {SIZE};
+    lmc_tensor tensor = t_tensor("t", "U8", 1, shape, 0, SIZE);
+    static t_model model;
+    static w_file w;
+    lmc_writer_options options = LMC_DEFAULTS;
+    t_memory base_file, delta, bad;
+    lmc_reader *reader;
+    lmc_base base;
+    uint8_t *block;
+    size_t i, k, n_unread;
+    uint64_t state = 3;
+    memset(&model, 0, sizeof model);
+    memset(&base_file, 0, sizeof base_file);
+    memset(&delta, 0, sizeof delta);
+    memset(&bad, 0, sizeof bad);
+    t_note("a delta without its base");
+    t_add_file(&model, "a", data, SIZE)->file.tensors = &tensor;
+    model.files[0].file.n_tensors = 1;
+    t_add_file(&model, "new", make(5000, T_GAUSS, LMC_BF16), 5000);
+    t_add_file(&model, "of unknown size", make(700, T_TEXT, LMC_U8), 700)->file.size =
+        LMC_UNKNOWN_SIZE;
+    model.n_files = 1;
+    CHECK_STATUS(t_write_model(&model, &base_file, NULL, 0, NULL), LMC_OK);
+    model.n_files = 3;
+    for (i = 0; i < N; i++) /* a few changes in each block */
+        for (k = 0; k < 40; k++) data[BLOCK * i + t_below(&state, BLOCK)] ^= 1;
+    reader = open_memory(&base_file, NULL);
+    base = lmc_reader_base(reader);
+    options.base = &base;
+    options.log2_block = 14;
+    CHECK_STATUS(t_write_model(&model, &delta, &options, 0, NULL), LMC_OK);
+    for (i = 1; i < 4; i += 2) {
+        CHECK_STATUS(check_alone(&delta, (unsigned)i, &n_unread), LMC_ERR_BASE_MISSING);
+        CHECK(n_unread == 1); /* of the file that is predicted */
+    }
+    w_parse(&w, delta.data);
+    CHECK(w.n == 6 && w_count_blocks(w.sections[1].body.data) == N);
+    for (i = 0, block = w.sections[1].blocks.data; i < N; i++, block += w_block_size(block)) {
+        const size_t bit = t_below(&state, 8 * (w_block_size(block) - W_BLOCK));
+        if (!CHECK(block[2] & 4 && w_block_size(block) > W_BLOCK)) break;
+        if (t_quick && i % 13 != 0) continue;
+        t_note("a delta without its base, a bit of payload %lu", (unsigned long)i);
+        block[W_BLOCK + bit / 8] ^= (uint8_t)(1u << bit % 8);
+        w_build(&w, &bad);
+        block[W_BLOCK + bit / 8] ^= (uint8_t)(1u << bit % 8);
+        CHECK_STATUS(check_alone(&bad, 1, &n_unread), LMC_ERR_CHECKSUM);
+    }
+    t_note("a delta without its base, anywhere");
+    for (i = 0; i < (t_quick ? 50u : 1000u); i++) { /* headers, sections, what is not predicted */
+        const size_t at = i < 100   ? i
+                          : i < 300 ? delta.size - 1 - (i - 100)
+                                    : t_below(&state, delta.size);
+        delta.data[at] ^= (uint8_t)(1u << i % 8);
+        CHECK(check_alone(&delta, 1, &n_unread) != LMC_ERR_BASE_MISSING);
+        delta.data[at] ^= (uint8_t)(1u << i % 8);
+    }
+    /* facts of a predicted file are believed, but not what does not fit the snapshot's fingerprint
+     */
+    w.sections[0].facts.data[0] ^= 1; /* File_CRC */
+    w_build(&w, &bad);
+    CHECK_STATUS(check_alone(&bad, 1, &n_unread), LMC_ERR_BASE_MISSING);
+    w.sections[0].facts.data[0] ^= 1;
+    w.sections[0].facts.data[4] ^= 1;
+    w_build(&w, &bad);
+    CHECK_STATUS(check_alone(&bad, 1, &n_unread), LMC_ERR_CORRUPT);
+    w.sections[0].facts.data[4] ^= 1;
+    w.sections[4].facts.data[0] ^= 1; /* the size of the file of unknown size */
+    w_build(&w, &bad);
+    CHECK_STATUS(check_alone(&bad, 1, &n_unread), LMC_ERR_CORRUPT);
+    w_free(&w);
+    lmc_reader_free(reader);
+    free(base_file.data);
+    free(delta.data);
+    free(bad.data);
+    for (i = 0; i < model.n_files; i++) free((void *)(uintptr_t)model.files[i].data);
+}
+
 /* -- headers as safetensors writes them: predicted by what the index says -- */
 
 /* The file's header, all of it, with something before the entries and behind them. */
@@ -2486,6 +2594,7 @@ int main(int argc, char **argv)
     test_find();
     test_grouped();
     test_written_groups();
+    test_check_without_base();
     test_header_text();
     test_descriptions();
     test_order();
