@@ -258,7 +258,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    uint64_t index_at, index_size, offset;
+    uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
 
@@ -433,6 +433,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
         const size_t size = lmc__block_size_at(run, first + i);
+        memset(block_job, 0, sizeof *block_job);
         block_job->run = number;
         job->number = (uint32_t)(first + i);
         lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
@@ -444,8 +445,6 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
                     : (first + i) * run->block_size < offset ? base->data
                                                              : base->data + head;
         block_job->is_own_prediction = lmc__is_own_prediction(run);
-        block_job->is_written = 0;
-        block_job->n_pieces = 0;
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */
