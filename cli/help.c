@@ -73,6 +73,7 @@ static const struct topic topics[] = {
          "                         or directory (also: --patch-from)\n"
          "      --search DIR       look for the bases of deltas there, too; without it,\n"
          "                         beside the delta; --no-search: only where --base says\n"
+         "      --no-base          -t, verify: of a delta without its base check the payload\n"
          "      --dereference, --no-dereference\n"
          "                         what links lead to; links: see 'lmc help directories'\n"
          "      --trust-base       apply: do not read the target first to know that it is\n"
@@ -135,12 +136,19 @@ static const struct topic topics[] = {
                 "The base of a delta is looked for beside it, in --search DIR, and where --base\n"
                 "says; see 'lmc help chains'.\n"},
     {"test", "  lmc -t [--hash] [--base PATH]... [--search DIR]... FILE.lmc...\n"
+             "  lmc -t --no-base FILE.lmc...\n"
              "\n"
              "(Also: lmc test.) Decodes everything, checks all checksums, writes nothing. A\n"
              "delta needs its base, as for restoring. --hash: the SHA-256 of all tensors and\n"
              "files, too, if --hash stored them. -v: a line for each FILE.lmc that is intact.\n"
              "-r: all .lmc files below directories. Exit code 0: all is well; 3: damaged; 4: a\n"
-             "base is missing. 'lmc verify' checks whole chains, each link once.\n"},
+             "base is missing. 'lmc verify' checks whole chains, each link once.\n"
+             "\n"
+             "Damage of a delta shows without its base, too: where that is not found, the rest\n"
+             "is checked all the same, which is all but what the payloads of its blocks mean\n"
+             "together with the base; exit code 3 if something is damaged, else 4. --no-base:\n"
+             "look for no base and check all deltas so, as a mirror may that has them only;\n"
+             "then the exit code is 0 if nothing is damaged.\n"},
     {"list", "  lmc -l [-v] [--json] [--search DIR]... FILE.lmc...\n"
              "\n"
              "(Also: lmc list, ls, info.) What is in it, by its index, nothing decoded: files,\n"
@@ -311,7 +319,8 @@ static const struct topic topics[] = {
                "may come in any order; bases that are none of them are named with --base. -v\n"
                "tells of each the first 16 digits of its fingerprint and of its base's. A damaged\n"
                "file (exit code 3) does not keep others from being verified, but for those that\n"
-               "need it, which are named; so it is with a base that is missing (exit code 4).\n"},
+               "need it, which are named; so it is with a base that is missing (exit code 4, or\n"
+               "0 with --no-base): all but the content of what needs it is checked.\n"},
     {"salvage", "  lmc salvage [-o DIR] [--base BASE]... [--json] [-f] FILE.lmc\n"
                 "\n"
                 "Recovers every intact block of a damaged or truncated snapshot, also where its\n"
