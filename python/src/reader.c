@@ -247,12 +247,12 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     status = lmc_reader_get_info(reader, &info);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r, Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files,
+    return end_use(r, Py_BuildValue("nNNKiK", (Py_ssize_t)info.n_files,
                                     make_fingerprint(info.fingerprint),
                                     info.has_base ? make_fingerprint(info.base_fingerprint)
                                                   : PyBytes_FromStringAndSize("", 0),
-                                    (unsigned)info.chain_depth, (int)info.conformance_level,
-                                    (int)info.format_minor, (unsigned long long)total));
+                                    (unsigned long long)info.features, (int)info.format_minor,
+                                    (unsigned long long)total));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)
