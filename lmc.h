@@ -895,6 +895,13 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ *
+ * Without its base a delta can be checked, too: with neither base nor write, in_place or
+ * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
+ * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
+ * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
+ * read_back.
+ *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
@@ -1017,7 +1024,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
-#define LMC_FILE_HEADER_SIZE 80u
+#define LMC_FILE_HEADER_SIZE 64u
 LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
                                                        lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
@@ -10703,11 +10710,13 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- * (below) decoding classes      the same, cut by classes; m for the masks of a sparse delta; one
- * row more, for the coded elements before zeros are merged in between; and w rows for the
- * prediction, where the output overwrites it decoding sparse       instead of that, for at most n /
- * 16 coded elements, four bytes for the number of each and 2 w for residuals and planes, at
- * most 1.25 rows; where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
+ *                         (below)
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row more,
+ *                         for the coded elements before zeros are merged in between; and w rows for
+ *                         the prediction, where the output overwrites it
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
+ *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
@@ -10715,11 +10724,15 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
- * That is 2 w + 3 rows, but w + 6 of small elements, and two masks with the pads of all classes in
- * each, and the masks' stack. So
- * "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size says,
- * and tests/private_block.h makes the block that needs most of it. All the same each push is
+ * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
+ * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
+ * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
+ *
+ * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
+ * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
  * checked: a mistake in this table must not become a write out of bounds. */
+#define LMC__MAX_ROWS (2 * 8u + 3)
+
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -10788,7 +10801,8 @@ LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
     const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
     if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * (n + LMC__MAX_CLASSES * LMC__PAD) +
+    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
+           LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
@@ -11605,45 +11619,53 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
+/* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
+ * order: bits per byte, in 1/1024, since samples of different widths differ in size. A plane is
+ * taken for 128 bits more than its entropy, and for raw at most, so that planes which are all but
+ * incompressible do not decide by their luck. UINT64_MAX if there is no room, which cannot
+ * happen. */
+static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
+                                  enum lmc__order order)
+{
+    uint8_t *const top = e->stack.top;
+    uint32_t *const counts = e->scratch->counts[0];
+    uint64_t bits = 0, total;
+    lmc__sample sample;
+    unsigned p;
+    if (!lmc__begin_sample(e, &sample, size / width, width)) return UINT64_MAX;
+    total = lmc__take_sample(e->k, &sample, 0, 4, src, width, order);
+    for (p = 0; p < width; p++) {
+        memset(counts, 0, sizeof e->scratch->counts[0]);
+        lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+        bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
+    }
+    e->stack.top = top;
+    return (bits << 10) / (total * width);
+}
+
 /* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
  * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
  * for a wrong guess costs more than a missed one gains.
  *
- * Orders are that of floats or none; width 1 is tried without only: it would do nothing but rename
- * the symbols. Samples of different widths are different in size, so bits per byte of input are
- * compared (in 1/1024). A plane is taken for 128 bits more than its entropy, and for raw at most,
- * so that planes which are all but incompressible do not decide by their luck. */
+ * Width 1 is tried without an order only: it would do nothing but rename the symbols. That of
+ * integers is tried of the best width only. */
 static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
                              enum lmc__order *order, enum lmc__order *own)
 {
-    uint8_t *const top = e->stack.top;
-    uint32_t *const counts = e->scratch->counts[0];
+    static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
     uint64_t best = UINT64_MAX;
-    unsigned w, p;
-    int r;
-    for (w = 1; w <= 8; w *= 2) {
-        if (size % w) break;
-        for (r = 0; r <= (w > 1); r++) {
-            uint64_t bits = 0, total;
-            lmc__sample sample;
-            if (!lmc__begin_sample(e, &sample, size / w, w)) break;
-            total = lmc__take_sample(e->k, &sample, 0, 4, src, w,
-                                     r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE);
-            for (p = 0; p < w; p++) {
-                memset(counts, 0, sizeof e->scratch->counts[0]);
-                lmc__count_bytes(counts, sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
-            }
-            e->stack.top = top;
-            bits = (bits << 10) / (total * w);
-            if (bits + (best >> 7) < best) {
-                best = bits;
-                *width = w;
-                *order = r ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
-                *own = r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE;
-            }
+    unsigned w, i;
+    for (w = 1; w <= 8 && size % w == 0; w *= 2)
+        for (i = 0; i <= (w > 1); i++) {
+            const uint64_t bits = lmc__try_elements(e, src, size, w, orders[i]);
+            if (bits >= best - (best >> 7)) continue;
+            best = bits;
+            *width = w;
+            *own = orders[i];
         }
-    }
+    if (*width > 1 && lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
+        *own = LMC__ORDER_INTEGER;
+    *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -15099,6 +15121,17 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
 }
 
+/* The payload of a block that has a prediction is what was written: all that can be told without
+ * the prediction. */
+static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
+                                          const lmc_block_info *info)
+{
+    LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE,
+                         info->encoded_size - LMC_BLOCK_HEADER_SIZE) == info->payload_crc,
+               LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
  * where there is none, and not used where the block has no prediction. */
@@ -15127,8 +15160,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         d.end = src + info->encoded_size;
         d.streaming = streaming;
         if (info->has_prediction) {
-            LMC__CHECK(k->crc32c(0, d.in, (size_t)(d.end - d.in)) == info->payload_crc,
-                       LMC_ERR_CHECKSUM);
+            LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
             LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
@@ -18083,6 +18115,8 @@ typedef struct lmc__snapshot_job {
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
+    /* restoring: its prediction is not there, so only its payload is checked */
+    int is_unread;
     /* restoring with write_at: where in the file the block belongs */
     uint64_t file_offset;
 } lmc__snapshot_job;
@@ -18334,6 +18368,10 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const lmc_block_info *const info = &job->job.info;
     const uint8_t *content = job->job.dst;
+    if (job->is_unread) {
+        job->job.status = lmc__check_payload(c->wave.k, job->job.src, info);
+        return;
+    }
     if (job->is_written) {
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
@@ -18901,6 +18939,8 @@ typedef struct lmc__listed_file {
     uint64_t start;
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
+    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    int is_unread;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -22963,7 +23003,8 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 /* == snapshot/restore.h ======================================================================== */
 
 /* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
- * sought.
+ * sought. Where nothing is to be written, a delta can do without its base: of blocks that cannot be
+ * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
  * at the end of one buffer is moved to before what the other one holds, where room was left for it:
@@ -23033,6 +23074,11 @@ typedef struct lmc__restorer {
     /* Bytes of all runs. */
     uint64_t total;
     lmc__origin origin;
+    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
+     * files, lmc__unread_facts. */
+    int is_check;
+    enum lmc_status unread;
+    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
     /* Bytes of it in runs so far. */
@@ -23052,6 +23098,12 @@ typedef struct lmc__restorer {
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
+
+/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
+ * fingerprints are, which nobody knows. */
+typedef struct lmc__unread_facts {
+    size_t file, at, size;
+} lmc__unread_facts;
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
@@ -23077,6 +23129,25 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
+/* The CRC and the fingerprints of a file, as bytes of an index. */
+static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
+{
+    file->crc = lmc__load32(facts);
+    lmc__keep_fingerprints(file, facts + 4);
+}
+
+/* The file that has just ended is not known. */
+static enum lmc_status lmc__forget_facts(lmc__restorer *r)
+{
+    lmc__unread_facts unread;
+    unread.file = r->file;
+    unread.at = r->index.fingerprints_at - 4;
+    unread.size = r->index.facts_end - unread.at;
+    memset(r->index.entries.data + unread.at, 0, unread.size);
+    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
+    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+}
+
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
@@ -23085,6 +23156,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
     return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -23329,6 +23401,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
             lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
         const size_t n = (size_t)lmc__min64(size, left);
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
+        if (n && job->is_unread) lmc__listed_at(&r->listing, r->planned_file)->is_unread = 1;
         size -= n;
         if (size != 0) /* runs end with the stream, so it has more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
@@ -23339,10 +23412,12 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its number and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
+ * unread: LMC_OK, or why there is no prediction.
+ *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
-                                          size_t size)
+                                          size_t size, enum lmc_status unread)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
@@ -23379,6 +23454,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
+    } else if (info.has_prediction && unread != LMC_OK) {
+        r->unread = unread;
+        block_job->is_unread = 1;
     } else if (info.has_prediction) {
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
@@ -23391,11 +23469,24 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
+/* Why the predictions of a run cannot be had, though that does not matter; or LMC_OK. What a delta
+ * has written before cannot be read back either if it has no base. */
+static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
+{
+    const int has_base = r->origin.base || !lmc__has_base(r->header);
+    if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
+        run->prediction == LMC__PREDICT_TEXT)
+        return LMC_OK;
+    if (!has_base) return LMC_ERR_BASE_MISSING;
+    return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
+}
+
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
  * given, so that must have reached the caller: the wave is decoded, and what it made is written,
  * before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
+    enum lmc_status unread;
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
@@ -23405,10 +23496,12 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
                             r->listing.n_streams - 1, &r->position));
     LMC__TRY(lmc__check_run_features(&run, r->features));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    unread = lmc__why_unread(r, &run);
+    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
+        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
-    if (run.prediction == LMC__PREDICT_OWN) {
+    if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
@@ -23416,7 +23509,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
-        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
+        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block), unread));
     return LMC_OK;
 }
 
@@ -23446,6 +23539,18 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
+/* What is not known of files is what the index says: its entries are as long as they should be. */
+static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
+{
+    const lmc__unread_facts *const unread =
+        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
+    size_t i;
+    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
+        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
+        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
+    }
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
  * metadata and the snapshot's fingerprint. */
@@ -23467,6 +23572,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
+    lmc__believe_facts(r, c.p);
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
     metadata = c.p;
@@ -23514,7 +23620,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
         return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
-    LMC__TRY(lmc__check_base(&r->origin, r->at));
+    if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
+    else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
     memcpy(r->header, r->at, LMC__HEADER_SIZE);
     r->features = lmc__get_features(r->header);
     lmc__skip(r, LMC__HEADER_SIZE);
@@ -23544,7 +23651,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__fetch(r, 1));
     /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    return lmc__restore_metadata(r);
+    LMC__TRY(lmc__restore_metadata(r));
+    return r->unread;
 }
 
 /* See lmc__visit_buffer. */
@@ -23559,6 +23667,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->segments, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->hasher.hashes, alloc_user);
+    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -23579,6 +23688,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
+    r->is_check = !options->write && !options->in_place && !options->check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
     r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
@@ -24152,7 +24262,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    uint64_t index_at, index_size, offset;
+    uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
 
@@ -27014,7 +27124,7 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
         const lmc_tensor *const t = &file->tensors[tensor];
         const int is_whole = d->tensor_done == t->size;
         uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__finish_fingerprint_to(d, fingerprint); /* goes on to the next */
+        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
         if (is_whole)
             verdicts[1 + tensor] =
                 lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);

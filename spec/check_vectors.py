@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
 """Run a decoder over the conformance vectors and compare with vectors/manifest.json.
 
-Usage: check_vectors.py [--level N]                               the reference decoder, as a module: bytes, fields, identities, statuses
-       check_vectors.py [--level N] 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at spaces,
-                                                                  no shell)
-       check_vectors.py [--level N] --answers 'PROGRAM'           a program that answers for all vectors: bytes, fields, identities, statuses
+Usage: check_vectors.py [--has LIST]                               the reference decoder, as a module: bytes, fields, fingerprints, statuses, rules
+       check_vectors.py [--has LIST] 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at
+                                                                   spaces, no shell)
+       check_vectors.py [--has LIST] --answers 'PROGRAM'           a program that answers for all vectors: bytes, fields, fingerprints, statuses
 
---level N: the decoder is one of conformance level N, default 4 (all). It must refuse a vector of a higher level: a valid one with UNSUPPORTED
-(or BASE_MISSING), an invalid one with these or its own statuses. A valid vector with an "or" may also be refused as that says, by a decoder
-that checks what need not be checked (hashes).
+--has LIST: what the decoder has of what a vector may need (vectors/README.md), with commas between: default base,own,quantised,hash,links,foreign.
+Where it lacks a bit of Incompatible (base, own, quantised), it must refuse the vector: a valid one with UNSUPPORTED, an invalid one with this or
+its own statuses. Without foreign, vectors with such bases are left out. Without hash or links, their vectors are valid files; and a decoder that
+has them need not check hashes or make links at each call, so it may accept them, too.
 
-{base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors of its level that have bases are left out.
+{base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors that have bases are left out.
 A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
 with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (BASE_MISSING, BASE_WRONG) as the status says, and leave nothing in the
 directory of {out}. Modes and times are not checked of a command.
 
 PROGRAM reads a line for each vector from its input: the path of the file and those of the bases, with tabs between. It answers each at once with
-a line of JSON: {"status": "CORRUPT"} (or another name of section 11), or all that it decoded, as answer_of() below has it. Strings of the file
+a line of JSON: {"status": "CORRUPT"} (or another name of section 2.2), or all that it decoded, as answer_of() below has it. Strings of the file
 are in hexadecimal; numbers have up to 64 bits.
 
 Exit code 0 if all passed. SPDX-License-Identifier: MIT
@@ -24,16 +25,20 @@ Exit code 0 if all passed. SPDX-License-Identifier: MIT
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 
+import links
 import lmc_decode
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 TIMEOUT = 120                                  # seconds for one vector
+BITS = ["base", "own", "quantised"]            # of Incompatible
+HAS = BITS + ["hash", "links", "foreign"]
 
 
 def read(path):
@@ -58,43 +63,48 @@ def bases_of(entry):
 
 
 def links_of(entry):
-    """The symbolic links that the metadata tells of (10.2)."""
+    """The symbolic links that the metadata tells of."""
     for item in entry.get("metadata", []):
-        if raw(item, "key") == b"lmc.links" and (entry["section"] != "10.2" or "or" not in entry):   # otherwise nobody makes them
+        if raw(item, "key") == b"lmc.links" and "links" in entry["needs"] and "or" not in entry:   # otherwise nobody makes them
             parts = raw(item, "value").split(b"\0")
             return {path[1:]: target for path, target in zip(parts[0::2], parts[1::2]) if path[:1] == b"s"}
     return {}
 
 
-def expect(entry, level):
-    """The statuses that a decoder of this level may report."""
-    above = ["UNSUPPORTED", "BASE_MISSING"] if entry["level"] > level else []
+def expect(entry, has):
+    """The statuses that a decoder may report that has so much."""
+    lacks = ["UNSUPPORTED"] if set(BITS) & set(entry["needs"]) - has else []
+    if lacks and len(entry["base"]) > 0:
+        lacks += ["BASE_MISSING", "BASE_WRONG"]                  # it may be a base that needs more
     if entry["kind"] == "valid":
-        return above or ["OK"] + entry.get("or", [])
-    return entry["status"] + above
+        return lacks or ["OK"] + entry.get("or", [])
+    return entry["status"] + lacks
 
 
-def compare_module(entry, level):
-    """What is wrong with the reference decoder's answer, or None."""
-    expected, data = expect(entry, level), read(path_of(entry))
-    problem = compare_decoded(entry, data, [status for status in expected if status not in entry.get("or", ())], level, False)
-    if not problem and b"hash" in data:
-        checked = [status for status in expected if status != "OK" or "or" not in entry]
-        problem = compare_decoded(entry, data, checked, level, True)
-    return problem
-
-
-def compare_decoded(entry, data, expected, level, hashes):
+def compare_module(entry, has):
+    """What is wrong with the reference decoder's answer, or None. It makes all checks, and names the rule."""
+    data, expected = read(path_of(entry)), expect(entry, has)
+    bits = sum(1 << bit for bit, name in enumerate(BITS) if name in has)
+    if "or" in entry and expected[0] == "OK":
+        expected = [status for status in expected if (status != "OK") == (set(entry["needs"]) & has & {"hash", "links"} != set())]
     try:
-        snapshot = lmc_decode.decode(data, bases_of(entry), level=level, hashes=hashes)
+        snapshot = lmc_decode.decode(data, bases_of(entry), bits=bits, hashes="hash" in has)
+        if "links" in has and (snapshot.files[0].path or snapshot.files[0].kind == lmc_decode.DIRECTORY):
+            links.links_of(dict(snapshot.metadata).get(b"lmc.links", b""), snapshot.files)
     except lmc_decode.LmcError as error:
-        return None if error.status in expected else str(error)
-    if "OK" not in expected:
-        return "accepted"
-    if snapshot.identity.hex() != entry["identity"] or len(snapshot.files) != len(entry["files"]):
-        return "identity of the snapshot or number of files"
-    if (snapshot.base_identity and snapshot.base_identity.hex()) != entry["base_identity"]:
-        return "identity of the base"
+        if error.status not in expected:
+            return str(error)
+        named = set(re.findall(r"[RFHLQS](?:[0-9]+-|-)[0-9]+", error.text))
+        return None if error.status == "UNSUPPORTED" and "R3-8" in named or "rules" not in entry or named & set(entry["rules"]) else (
+            "%s, not by %s" % (error, entry["rules"]))
+    return "accepted" if "OK" not in expected else compare_decoded(entry, snapshot)
+
+
+def compare_decoded(entry, snapshot):
+    if snapshot.fingerprint.hex() != entry["fingerprint"] or len(snapshot.files) != len(entry["files"]):
+        return "fingerprint of the snapshot or number of files"
+    if (snapshot.base_fingerprint and snapshot.base_fingerprint.hex()) != entry["base_fingerprint"]:
+        return "fingerprint of the base"
     if snapshot.metadata != [(raw(m, "key"), raw(m, "value")) for m in entry["metadata"]]:
         return "metadata"
     for got, file in zip(snapshot.files, entry["files"]):
@@ -103,10 +113,10 @@ def compare_decoded(entry, data, expected, level, hashes):
         if (got.path, got.kind, got.size, digest(got.data), got.mode, got.mtime) != (
                 raw(file, "path"), kind, file["size"], file["sha256"], file["mode"], mtime):
             return "file %r" % got.path
-        if got.identity and got.identity.hex() != file["identity"]:
-            return "identity of file %r" % got.path
-        if [(t.name, t.dtype, list(t.shape), t.offset, t.size, t.identity.hex(), list(t.loss)) for t in got.tensors] != [
-                (raw(t, "name"), t["dtype"].encode(), t["shape"], t["offset"], t["size"], t["identity"], t["loss"]) for t in file["tensors"]]:
+        if got.fingerprint and got.fingerprint.hex() != file["fingerprint"]:
+            return "fingerprint of file %r" % got.path
+        if [(t.name, t.dtype, list(t.shape), t.offset, t.size, t.fingerprint.hex(), list(t.loss)) for t in got.tensors] != [
+                (raw(t, "name"), t["dtype"].encode(), t["shape"], t["offset"], t["size"], t["fingerprint"], t["loss"]) for t in file["tensors"]]:
             return "tensors of file %r" % got.path
     if "output" in entry and snapshot.files[0].data != read(os.path.join(VECTORS, entry["output"])):
         return "output"
@@ -117,8 +127,8 @@ def answer_of(entry):
     """What a program has to say of a valid vector."""
     return {
         "status": "OK",
-        "identity": entry["identity"],
-        "base_identity": entry["base_identity"],
+        "fingerprint": entry["fingerprint"],
+        "base_fingerprint": entry["base_fingerprint"],
         "metadata": [[raw(m, "key").hex(), raw(m, "value").hex()] for m in entry["metadata"]],
         "files": [{
             "path": raw(file, "path").hex(),
@@ -127,17 +137,17 @@ def answer_of(entry):
             "sha256": file["sha256"],                            # of its bytes
             "mode": file["mode"],                                # or null
             "mtime": file["mtime"],                              # [seconds, nanoseconds] or null
-            "identity": None if file["tensors"] else file["identity"],
+            "fingerprint": None if file["tensors"] else file["fingerprint"],
             "tensors": [{
                 "name": raw(t, "name").hex(), "dtype": t["dtype"].encode().hex(), "shape": t["shape"], "offset": t["offset"], "size": t["size"],
                 "loss": t["loss"],                               # Generation, Measure, Error
-                "identity": t["identity"],
+                "fingerprint": t["fingerprint"],
             } for t in file["tensors"]],
         } for file in entry["files"]],
     }
 
 
-def compare_answer(entry, level, program):
+def compare_answer(entry, has, program):
     """What is wrong with the answer of a running program, or None."""
     paths = [path_of(entry)] + bases_of(entry)
     watch = threading.Timer(TIMEOUT, program.kill)               # its answer is the empty line then
@@ -152,12 +162,12 @@ def compare_answer(entry, level, program):
     if not line:
         raise SystemExit("FAILED %s/%s: the program has ended, or was ended after %d seconds" % (entry["kind"], entry["name"], TIMEOUT))
     answer = json.loads(line)
-    if answer["status"] not in expect(entry, level) or answer["status"] == "OK" and answer != answer_of(entry):
+    if answer["status"] not in expect(entry, has) or answer["status"] == "OK" and answer != answer_of(entry):
         return line.strip()[:500]
     return None
 
 
-def compare_command(entry, level, template):
+def compare_command(entry, has, template):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         command = []
@@ -171,7 +181,7 @@ def compare_command(entry, level, template):
         except subprocess.TimeoutExpired:
             return "no answer in %d seconds" % TIMEOUT
         said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
-        allowed = {0 if status == "OK" else lmc_decode.EXIT_CODES.get(status, 3) for status in expect(entry, level)}
+        allowed = {0 if status == "OK" else lmc_decode.EXIT_CODES.get(status, 3) for status in expect(entry, has)}
         if result.returncode not in allowed:
             return said
         if result.returncode != 0:
@@ -192,7 +202,7 @@ def compare_directory(out, entry):
              if not os.path.islink(os.path.join(folder, name))}
     links = {os.fsencode(os.path.relpath(os.path.join(folder, name), out)): os.fsencode(os.readlink(os.path.join(folder, name)))
              for folder, folders, names in os.walk(out) for name in folders + names if os.path.islink(os.path.join(folder, name))}
-    if links and links != links_of(entry):             # a decoder need not make them (10.2), but then it makes none
+    if links and links != links_of(entry):             # a decoder need not make them, but then it makes none
         return "links"
     if found != {path for path, file in expected.items() if file["kind"] == "regular"}:
         return "names of the files"
@@ -206,9 +216,9 @@ def compare_directory(out, entry):
 
 
 def main(arguments):
-    program, level = None, lmc_decode.ALL_LEVELS
-    if arguments[:1] == ["--level"] and len(arguments) > 1 and arguments[1].isdigit():
-        level, arguments = int(arguments[1]), arguments[2:]
+    program, has = None, set(HAS)
+    if arguments[:1] == ["--has"] and len(arguments) > 1 and set(arguments[1].split(",")) <= {*HAS, ""}:
+        has, arguments = set(arguments[1].split(",")), arguments[2:]
     if len(arguments) == 2 and arguments[0] == "--answers":
         program = subprocess.Popen(shlex.split(arguments[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
     elif len(arguments) > 1 or (arguments and ("{in}" not in arguments[0] or "{out}" not in arguments[0])):
@@ -220,22 +230,25 @@ def main(arguments):
     for kind in ("valid", "invalid"):
         for entry in manifest[kind]:
             entry["kind"] = kind
+            if "foreign" in set(entry["needs"]) - has:
+                left_out += 1
+                continue
             if program:
-                problem = compare_answer(entry, level, program)
-            elif arguments and entry["base"] and "{base}" not in arguments[0] and entry["level"] <= level:
+                problem = compare_answer(entry, has, program)
+            elif arguments and entry["base"] and "{base}" not in arguments[0]:
                 left_out += 1
                 continue
             else:
-                problem = compare_command(entry, level, arguments[0]) if arguments else compare_module(entry, level)
+                problem = compare_command(entry, has, arguments[0]) if arguments else compare_module(entry, has)
             if problem:
-                print("FAILED %s/%s (section %s, %s): %s" % (kind, entry["name"], entry["section"], "/".join(entry.get("status", ["ok"])), problem))
+                print("FAILED %s/%s (%s): %s" % (kind, entry["name"], "/".join(entry.get("status", ["ok"])), problem))
             passed, failed = passed + (not problem), failed + bool(problem)
     if program:
         program.stdin.close()
         if program.wait() != 0:
             print("FAILED: the program's exit code is %d" % program.returncode)
             failed += 1
-    print("%d passed, %d failed%s" % (passed, failed, ", %d left out for want of {base}" % left_out if left_out else ""))
+    print("%d passed, %d failed%s" % (passed, failed, ", %d left out" % left_out if left_out else ""))
     return 1 if failed else 0
 
 

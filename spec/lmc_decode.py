@@ -1,41 +1,25 @@
 #!/usr/bin/env python3
-"""Reference decoder of LMC files, format 1.0, in plain Python 3.8+; laid out in the order of lmc-format.md.
+"""Decoder of LMC files, format 1.0, in plain Python 3.9+, in the order of lmc-format.md. Messages name the rule that is broken.
 
-Usage: lmc_decode.py [OPTION]... FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
-       lmc_decode.py [OPTION]... --list FILE.lmc   check everything, print files and tensors as JSON
-FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
---base BASE   for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right
-              identity is taken, and again for a base that is a delta itself. It is held in memory.
---level N     be a decoder of conformance level N (0 .. 4, default 4): refuse what is above it
---limit N     restore at most N bytes in all (LIMIT): a small file can restore to a huge one
---hashes      check the SHA-256 hashes, too, if the file has them (section "hash")
-
-Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
-is left at OUT. As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
+As a module: decode(data, bases) returns a Snapshot, read_tensor(stream, name) bytes; both raise LmcError(status, text). The command is in
+restore.py, the companions of the page in quantised.py, hashes.py, links.py and foreign_bases.py. SPDX-License-Identifier: MIT
 """
-import filecmp
-import functools
+import bisect
 import hashlib
 import io
 import itertools
-import json
 import os
 import re
-import shutil
 import struct
 import sys
-import tempfile
-from bisect import bisect_left, bisect_right
 
 # ---- 2. Conventions ----
 
 
 class LmcError(Exception):
-    """status is one of the names of section 11."""
-
     def __init__(self, status, text):
         super().__init__("%s: %s" % (status, text))
-        self.status, self.text = status, text
+        self.status, self.text = status, text                                   # status: a name of section 2.2
 
 
 def require(condition, text, status="CORRUPT"):
@@ -43,22 +27,17 @@ def require(condition, text, status="CORRUPT"):
         raise LmcError(status, text)
 
 
-def make_crc_tables(polynomial):
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (polynomial if byte & 1 else 0)
-        table.append(byte)
-    tables = [table]                           # tables[k]: a byte followed by k zero bytes
-    for _ in range(7):
-        tables.append([table[c & 255] ^ c >> 8 for c in tables[-1]])
-    return tables
+CRC_TABLES = [list(range(256))]                # CRC_TABLES[k]: of a byte followed by k zero bytes
+for _ in range(8):
+    CRC_TABLES[0] = [c >> 1 ^ (0x82F63B78 if c & 1 else 0) for c in CRC_TABLES[0]]                              # 0x1EDC6F41, reflected
+for _ in range(7):
+    CRC_TABLES.append([CRC_TABLES[0][c & 255] ^ c >> 8 for c in CRC_TABLES[-1]])
 
 
-def crc(data, value, tables, ones):
-    """The CRC of data after bytes of which value is the CRC. ones: its initial value and final exclusive or."""
-    t0, t1, t2, t3, t4, t5, t6, t7 = tables
-    value ^= ones
+def crc32c(data, value=0):
+    """The CRC of data after bytes of which value is the CRC."""
+    t0, t1, t2, t3, t4, t5, t6, t7 = CRC_TABLES
+    value ^= 0xFFFFFFFF
     whole = len(data) & ~7
     for x, in struct.iter_unpack("<Q", memoryview(data)[:whole]):
         x ^= value
@@ -66,20 +45,7 @@ def crc(data, value, tables, ones):
                  ^ t1[x >> 48 & 255] ^ t0[x >> 56])
     for byte in data[whole:]:
         value = t0[(value ^ byte) & 255] ^ value >> 8
-    return value ^ ones
-
-
-CRC32C_TABLES = make_crc_tables(0x82F63B78)
-CRC64_TABLES = make_crc_tables(0x9A6C9329AC4BC9B5)
-
-
-def crc32c(data, value=0):
-    return crc(data, value, CRC32C_TABLES, (1 << 32) - 1)
-
-
-def crc64(data, value=0):
-    """CRC-64/NVME: that of the leaves of section 9.2."""
-    return crc(data, value, CRC64_TABLES, (1 << 64) - 1)
+    return value ^ 0xFFFFFFFF
 
 
 class Cursor:
@@ -89,7 +55,7 @@ class Cursor:
         self.data, self.at, self.what = data, 0, what
 
     def take(self, size):
-        require(size <= len(self.data) - self.at, "%s ends early (R2.1-6, R2.1-7)" % self.what)
+        require(size <= len(self.data) - self.at, "%s ends early (%s)" % (self.what, "R2-7" if self.what == "payload" else "R2-6"))
         self.at += size
         return self.data[self.at - size:self.at]
 
@@ -104,21 +70,25 @@ class Cursor:
         value = shift = 0
         while True:
             byte = self.byte()
-            value |= (byte & 127) << shift
-            shift += 7
+            value, shift = value | (byte & 127) << shift, shift + 7
             if byte < 128:
                 break
-            require(shift < 70, "varint of more than 10 bytes (R2.1-1)")
-        require(value < 1 << 64 and (byte > 0 or shift == 7), "varint of 2^64 or more, or not in its shortest form (R2.1-1)")
+            require(shift < 70, "varint of more than 10 bytes (R2-1)")
+        require(value < 1 << 64 and (byte > 0 or shift == 7), "varint of 2^64 or more, or not in its shortest form (R2-1)")
         return value
 
     def string(self, size):
         text = self.take(size)
-        require(b"\0" not in text, "zero byte in a string (R2.1-3)")
+        require(b"\0" not in text, "zero byte in a string (R2-3)")
         return text
 
+    def count(self, n, least, what):
+        """n things of at least so many bytes follow."""
+        require(n * least <= len(self.data) - self.at, "%s is more than the body holds (R4-8)" % what)
+        return n
+
     def finish(self):
-        require(self.at == len(self.data), "%s is longer than its content (R5-10, R7-15)" % self.what)
+        require(self.at == len(self.data), "%s is longer than its content (R5-11)" % self.what)
 
 
 def unzigzag(number):
@@ -126,193 +96,180 @@ def unzigzag(number):
 
 
 class Input:
-    """The LMC file, front to back."""
+    """The LMC file from some place on, front to back."""
 
     PIECE = 1 << 20                            # so that memory grows only with bytes that really come
 
-    def __init__(self, stream):
-        self.stream, self.at = stream, 0
+    def __init__(self, stream, at=None):
+        self.stream, self.at = stream, at or 0
+        if at is not None:
+            stream.seek(at)
 
     def read_up_to(self, size):
-        pieces, missing = [], size
-        while missing:
-            piece = self.stream.read(min(missing, self.PIECE))
-            if not piece:
-                break
-            pieces.append(piece)
-            missing -= len(piece)
-        self.at += size - missing
-        return b"".join(pieces)
+        data, piece = bytearray(), b"more"
+        while piece and len(data) < size:
+            piece = self.stream.read(min(size - len(data), self.PIECE))
+            data += piece
+        self.at += len(data)
+        return bytes(data)
 
     def read(self, size):
         data = self.read_up_to(size)
-        require(len(data) == size, "the input ends at byte %d (R2.1-5)" % self.at, "TRUNCATED")
+        require(len(data) == size, "the input ends at byte %d (R2-5)" % self.at, "TRUNCATED")
         return data
 
 
-# ---- 3. Layout ----
+# ---- 3.1 Header ----
 
-ALL_LEVELS = 4                                 # conformance levels: 0 Direct, 1 Joint, 2 Delta, 3 Own, 4 Quantised
+MAGIC = bytes.fromhex("954C4D430D0A1A0A")
+FORMAT_MAJOR, HEADER_SIZE, FINGERPRINT_SIZE = 1, 64, 16
+BASE_BIT, OWN_BIT, QUANTISED_BIT = range(3)    # of Incompatible
+ALL_BITS = 7
 
 
 class Snapshot:
-    """files, metadata (pairs of key and value) and the identity; keep: whether each file keeps its bytes as .data."""
+    """What a file says. files, metadata (pairs of key and value), fingerprint, base_fingerprint (None: no base). base: a Snapshot.
+    keep: whether each file keeps its bytes as .data. The bytes of all files are counted in one row: a stream is a part of it."""
 
-    def __init__(self, keep=True, level=ALL_LEVELS, limit=None):
-        self.files, self.metadata, self.identity, self.keep, self.level, self.limit = [], [], None, keep, level, limit
-        self.incompatible, self.base_identity, self.base_items = 0, None, []
-        self.paths, self.numbers, self.entries = set(), dict.fromkeys((b"FILE", b"RUN ", None, b"INDX"), 0), []
-        # entries: what the index must say (section 10). The bytes of all files are counted in one row, in which a stream is a part:
-        self.done, self.filling = 0, 0         # bytes that there are; number of the file that gets the next one
-        self.stream_end, self.borders = 0, []  # None: not known; where the pieces of the stream end (section 6.3)
-        self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 2
-        self.tables = 0                        # bytes of names and entries
+    def __init__(self, keep=True, bits=ALL_BITS, limit=None):
+        self.keep, self.bits, self.limit = keep, bits, limit
+        self.incompatible, self.base_fingerprint, self.base, self.fingerprint = 0, None, None, None
+        self.files, self.runs, self.run_ends, self.sections, self.metadata = [], [], [], [], []
+        self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 3 to 5
+        self.paths, self.tables = [], 0        # of R4-25, sorted; bytes of names and entries
+        self.start, self.end, self.done = 0, 0, 0                               # of the stream (None: not known); of the runs
+        self.n_blocks, self.has_blks = 0, False
+        self.filling = 0                       # number of the file that gets the next decoded byte
+        self.items = []                        # of 7.2: pairs of file and tensor
 
     def uses(self, bit):
-        return self.incompatible >> bit & 1
+        return bool(self.incompatible >> bit & 1)
 
-    def count_entry(self, name):
-        """An entry of 5 bytes can have a name of 510."""
-        self.tables += OWN_ENTRY_SIZE + len(name)
-        require(self.tables <= OWN_MAX_TABLES, "names of more than %d bytes" % OWN_MAX_TABLES, "LIMIT")
+    def read_file(self, file, offset, size):
+        return memoryview(file.data)[offset:offset + size]
 
-
-def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False, limit=None):
-    """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each.
-    bases: paths (or Bases). Where the stream cannot be sought in, a base that is no LMC file is looked at by its containers only (section 9.4).
-    """
-    try:
-        source, snapshot = Input(stream), Snapshot(keep, level, limit)
-        header = read_file_header(source, snapshot)
-        if snapshot.base_identity:
-            base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
-            snapshot.base_items = [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(base)]
-        hash_section = None                    # its body, once it has come
-        while True:
-            offset = source.at
-            kind, section, body = read_section(source, snapshot)
-            if kind in (b"FILE", b"INDX"):
-                finish_stream(snapshot, deliver)
-            if kind == b"INDX":
-                break
-            what = None
-            if kind == b"FILE":
-                what = read_file_body(Cursor(body, "FILE body"), snapshot)
-                begin_stream(snapshot, what, deliver)
-            elif kind == b"RUN ":
-                what = read_run(source, Cursor(body, "RUN body"), snapshot, deliver)
-            require(snapshot.files, "the first section is no FILE (R6.1-1)")
-            if hashes and kind == b"hash" and body[:8] == SHA256_HASHES:
-                require(hash_section is None, "two sections hash of SHA-256 (R9.5-4)")
-                hash_section = body
-            snapshot.entries.append((offset, section + (body if what is not None else b""), what))
-        require(snapshot.files, "no FILE section (R6.1-1)")
-        check_index(Cursor(body, "index"), header, snapshot)
-        index_end = source.at
-        check_trailer(source.read(TRAILER_SIZE), offset, index_end)
-        require(not source.read_up_to(1), "bytes after the trailer (R10.3-6)")
-        if hashes and hash_section is not None:
-            check_hashes(hash_section, snapshot)
-    except MemoryError:
-        raise LmcError("LIMIT", "out of memory") from None
-    return snapshot
+    def count_entry(self, size):               # an entry of 5 bytes can have a name of 510
+        self.tables += OWN_ENTRY_SIZE + size
+        require(self.tables <= OWN_MAX_TABLES, "names of more than %d bytes (R9-1)" % OWN_MAX_TABLES, "LIMIT")
 
 
-# ---- 4. File_Header ----
-
-MAGIC = bytes.fromhex("834C4D430D0A1A0A")
-DRAFT_MAGIC = bytes.fromhex("8C4C4D430D0A1A0A")
-FORMAT_MAJOR = 1
-HEADER_SIZE = 80
-JOINT_BIT, BASE_BIT, OWN_BIT, QUANTISED_BIT = range(4)                          # of Incompatible; level N knows the first N
-
-
-def read_file_header(source, snapshot):
-    magic = source.read_up_to(8)
-    require(magic != DRAFT_MAGIC, "a draft of the format (0.x) (R4.1-1)", "VERSION")
-    require(magic == MAGIC, "no LMC file (R4.1-1)", "NOT_LMC")
-    major = source.read(1)
-    require(major[0] == FORMAT_MAJOR, "format %d.x; this decoder knows %d.x (R4.1-2)" % (major[0], FORMAT_MAJOR), "VERSION")
-    header = magic + major + source.read(HEADER_SIZE - 9)
-    _minor, size, flags, incompatible, _compatible, base, depth, reserved, checksum = struct.unpack("<BHIQQ32sIQI", header[9:])
-    require(checksum == crc32c(header[:76]), "file header (R4.1-4)", "CHECKSUM")
-    require(size == HEADER_SIZE, "Header_Size (R4.1-5)")
-    require(incompatible >> snapshot.level == 0, "incompatible feature bits %#x (R4.1-6)" % incompatible, "UNSUPPORTED")
-    require(flags == reserved == 0, "reserved bits of the file header (R4.1-7)", "UNSUPPORTED")
+def read_header(header, snapshot):
+    """header: the first 64 bytes, or less if the input ends."""
+    draft = header[:1] in (b"\x83", b"\x8C") and header[1:8] == MAGIC[1:]
+    require(header[:8] == MAGIC, "a draft of the format (R3-1)" if draft else "no LMC file (R3-1)", "VERSION" if draft else "NOT_LMC")
+    require(header[8:9] in (b"", bytes([FORMAT_MAJOR])), "another major version than %d (R3-2)" % FORMAT_MAJOR, "VERSION")
+    require(len(header) == HEADER_SIZE, "the input ends within the header (R3-3)", "TRUNCATED")
+    _minor, algorithm, zeros, incompatible, _compatible, base, more_zeros, checksum = struct.unpack("<BB5sQQ16s12sI", header[9:])
+    require(checksum == crc32c(header[:60]), "header (R3-4)", "CHECKSUM")
+    require(algorithm == 1, "Algorithm %d of fingerprints (R3-6)" % algorithm, "UNSUPPORTED")
+    require(not any(zeros), "reserved bytes of the header (R3-7)", "UNSUPPORTED")
+    require(incompatible & ~snapshot.bits == 0, "bits %#x of Incompatible (R3-8)" % incompatible, "UNSUPPORTED")
     snapshot.incompatible = incompatible
-    snapshot.base_identity = base if snapshot.uses(BASE_BIT) else None
-    require((base != bytes(32)) == (depth != 0) == bool(snapshot.uses(BASE_BIT)),
-            "Base_Identity, Chain_Depth or bit 1 of Incompatible (R4.1-8, R4.1-9)")
-    snapshot.keep = snapshot.keep or snapshot.uses(OWN_BIT)                    # section 5.2, Prediction 2
-    return header
+    snapshot.base_fingerprint = base if snapshot.uses(BASE_BIT) else None
+    require(any(base) == snapshot.uses(BASE_BIT), "Base_Fingerprint or bit 0 of Incompatible (R3-10)")
+    require(not any(more_zeros), "reserved bytes of the header (R3-11)", "UNSUPPORTED")
+    snapshot.keep = snapshot.keep or snapshot.uses(OWN_BIT)                    # they are read again
 
 
-# ---- 5. Sections ----
+# ---- 3.2 Trailer ----
 
-SECTION_HEADER_SIZE = 24
+TRAILER_SIZE = 40
+END_MAGIC = bytes.fromhex("944C4D430D0A1A0A")
+
+
+def read_trailer(trailer, status="CORRUPT"):
+    """Index_Offset, Index_Size and Total_Size."""
+    index_offset, index_size, total_size, major, _minor, reserved, checksum, magic = struct.unpack("<QQQBBHI8s", trailer)
+    require(magic == END_MAGIC, "End_Magic (R3-15)", status)
+    require(checksum == crc32c(trailer[:28]), "trailer (R3-16)", "CHECKSUM")
+    require(major == FORMAT_MAJOR, "format %d.x by the trailer (R3-17)" % major, "VERSION")
+    require(reserved == 0, "reserved bytes of the trailer (R3-19)", "UNSUPPORTED")
+    return index_offset, index_size, total_size
+
+
+# ---- 4. Sections ----
+
+SECTION_HEADER_SIZE = 20
 MAX_BODY_SIZE = 1 << 40
-OWN_MAX_BODY_SIZE = 1 << 30                    # this decoder's own limit: LIMIT (section 12)
 MAX_SIZE = (1 << 63) - 1
+OWN_MAX_BODY_SIZE = 1 << 30                    # this decoder's own limit (R9-1)
 KIND = re.compile(rb"[A-Za-z][A-Za-z0-9 ]{3}")
+CRITICAL_KINDS = b"FILE", b"RUN ", b"BLKS", b"INDX"
 
 
 def read_section(source, snapshot):
+    """Kind and body."""
     header = source.read(SECTION_HEADER_SIZE)
-    kind, number, size, head_crc, body_crc = struct.unpack("<4sIQII", header)
-    require(head_crc == crc32c(header[:16]), "section header (R5-1)", "CHECKSUM")
-    require(KIND.fullmatch(kind), "kind of a section (R5-2)")
-    counted = None if kind[:1].islower() else kind                              # ancillary sections are counted together
-    require(counted in snapshot.numbers, "section of the unknown kind %s (R5-3)" % kind.decode(), "UNSUPPORTED")
-    require(number == snapshot.numbers[counted], "number of section %s (R5-4)" % kind.decode())
-    snapshot.numbers[counted] += 1
-    require(size <= MAX_BODY_SIZE, "Body_Size (R5-5)")
-    require(size <= OWN_MAX_BODY_SIZE, "section of %d bytes (R5-6)" % size, "LIMIT")
+    kind, size, head_crc, body_crc = struct.unpack("<4sQII", header)
+    require(head_crc == crc32c(header[:12]), "section header (R4-1)", "CHECKSUM")
+    check_kind(kind)
+    place_section(kind, snapshot)
+    require(size <= MAX_BODY_SIZE, "Body_Size (R4-5)")
+    require(size <= OWN_MAX_BODY_SIZE, "section of %d bytes (R4-5)" % size, "LIMIT")
     body = source.read(size)
-    require(body_crc == crc32c(body), "body of section %s (R5-8)" % kind.decode(), "CHECKSUM")
-    return kind, header, body
+    require(body_crc == crc32c(body), "body of section %s (R4-6)" % kind.decode(), "CHECKSUM")
+    return kind, body
 
 
-# ---- 5.1 FILE body ----
+def check_kind(kind):
+    require(KIND.fullmatch(kind), "Kind of a section (R4-2)")
+    require(kind in CRITICAL_KINDS or is_ancillary(kind), "section of the unknown Kind %s (R4-3)" % kind.decode(), "UNSUPPORTED")
+
+
+def is_ancillary(kind):
+    return kind[:1].islower()
+
+
+def place_section(kind, snapshot):
+    """Whether a section of this Kind may come now."""
+    require(kind == b"FILE" or snapshot.files, "the first section is no FILE (R4-9)")
+    require((kind == b"INDX") == snapshot.has_blks, "the last two sections are not BLKS and INDX (R4-9, R4-10)")
+    if kind in (b"FILE", b"BLKS"):
+        require(snapshot.end in (None, snapshot.done), "the runs do not fill the files (R4-12)")
+        if snapshot.end is None:
+            file, size = snapshot.files[-1], snapshot.done - snapshot.start
+            require(file.size_in_index in (None, size), "index: File_Size (R8-9)")
+            file.size = size
+    snapshot.has_blks = snapshot.has_blks or kind == b"BLKS"
+
+
+# ---- 4.1 FILE body ----
 
 MAX_FILES = MAX_TENSORS = 1 << 28
-OWN_MAX_TABLES = 1 << 32                       # this decoder's own limit of memory for names and entries: LIMIT (section 12)
+OWN_MAX_TABLES = 1 << 32                       # this decoder's own limit of memory for names and entries (R9-1)
 OWN_ENTRY_SIZE = 256                           # about what an entry takes besides its name
 REGULAR, DIRECTORY = 0, 1
 IS_DIRECTORY, HAS_MODE, HAS_MTIME, IS_UNKNOWN = 1, 2, 4, 8                      # Form of a file entry
 IS_LIKE, HAS_GAP, HAS_LOSS = 1, 2, 4                                            # Form of a tensor entry
-MAX_PATH_SIZE = MAX_NAME_SIZE = 65535
-MAX_DTYPE_SIZE = MAX_RANK = 32
-MEASURES = ("none", "update", "relative", "nmse")
-MAX_MEASURE = len(MEASURES) - 1
-DTYPES = [None] + [name.encode() for name in (
-    "BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64").split()]
-DTYPE_BITS = dict(zip(DTYPES[1:], [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4))
+MAX_NAME_SIZE, MAX_DTYPE_SIZE, MAX_RANK, MAX_MEASURE = 65535, 32, 32, 3
+DTYPES = (b" BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64"
+          b" I4 U4 I2 U2 C128").split(b" ")
+DTYPE_BITS = dict(zip(DTYPES[1:], [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4 + [4, 4, 2, 2, 128]))
 
 
 class File:
-    """path, kind, size (None: not known yet), mode and mtime (None if not valid), tensors; crc and identity once decoded.
-    start: where its bytes begin among those of all files; done: how many of them there are."""
+    """path, kind, size (None: not known yet), mode and mtime (None: not stored), tensors; crc and fingerprint (of a file without tensors).
+    start: where its bytes begin among those of all files; done: how many of them were decoded."""
 
     def __init__(self, path=b"", kind=REGULAR, size=None):
         self.path, self.kind, self.size, self.mode, self.mtime = path, kind, size, None, None
         self.crc = self.start = self.done = self.next_tensor = 0
-        self.data, self.text, self.identity = bytearray(), None, None
-        self.outside, self.sha256 = hashlib.sha256(), None                      # section 9.5: of the bytes that are of no tensor
+        self.data, self.text, self.fingerprint, self.unknown, self.size_in_index = bytearray(), None, None, size is None, None
         self.set_tensors([])
 
     def set_tensors(self, tensors):
-        """tensors are sorted; section 9.2: without any the file counts as one."""
+        """tensors in order; section 7.1: without any the file counts as one."""
         self.tensors = tensors
         self.whole = None if tensors else Tensor(self.path, b"U8", None, 0, MAX_SIZE)
 
 
 class Tensor:
-    """loss: Generation, Measure and Error; identity and sha256 once decoded."""
-    __slots__ = "name", "dtype", "shape", "offset", "size", "loss", "sums", "identity", "sha256"
+    """loss: Generation, Measure and Error."""
+    __slots__ = "name", "dtype", "shape", "offset", "size", "loss", "sums", "fingerprint"
 
     def __init__(self, name, dtype, shape, offset, size, loss=(0, 0, 0)):
         self.name, self.dtype, self.shape, self.offset, self.size, self.loss = name, dtype, shape, offset, size, loss
-        self.sums = self.identity = self.sha256 = None
+        self.sums = self.fingerprint = None
 
     @property
     def end(self):
@@ -320,51 +277,49 @@ class Tensor:
 
 
 def read_file_body(body, snapshot):
-    """The files, which are added to those of the snapshot."""
+    """The files, which are added to those of the snapshot: a stream begins."""
     n_files = body.varint()
-    require(1 <= n_files <= MAX_FILES, "N_Files (R5.1-1)")
+    require(1 <= n_files <= MAX_FILES, "N_Files (R4-14)")
     files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
-    for _ in range(n_files):
+    for _ in range(body.count(n_files, 3, "N_Files")):
         file = read_file_entry(body, files[-1].path if files else b"", entries, snapshot)
-        require(file.size is not None or n_files == 1, "a file of unknown size with others in a section (R5.1-5)")
-        check_path(file.path, snapshot)
-        snapshot.count_entry(file.path)
+        require(file.size is not None or n_files == 1, "a file of Unknown size with others in a section (R4-16)")
+        add_path(file, snapshot)
         file.start, start = start, start + (file.size or 0)
-        require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes (R6.2-4)")
         files.append(file)
         snapshot.files.append(file)
+    require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes (R4-13)")
+    snapshot.start, snapshot.end = snapshot.done, start if files[-1].size is not None else None
     read_extensions(body)
     return files
 
 
 def read_file_entry(body, path_before, entries, snapshot):
     form, prefix, rest_size = body.byte(), body.byte(), body.varint()
-    require(form >> 4 == 0, "reserved bits of the Form of a file (R5.1-3)", "UNSUPPORTED")
-    require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of unknown size (R5.1-4)")
-    require(prefix <= len(path_before) and prefix + rest_size <= MAX_PATH_SIZE, "Path_Prefix or Path_Rest_Size (R5.1-6, R5.1-7)")
-    file = File(path_before[:prefix] + body.string(rest_size), DIRECTORY if form & IS_DIRECTORY else REGULAR)
-    if form & IS_DIRECTORY:
-        file.size = 0
-    elif not form & IS_UNKNOWN:
-        file.size = body.varint()
-        require(file.size <= MAX_SIZE, "File_Size (R5.1-8)")
-    file.unknown = file.size is None
+    require(form >> 4 == 0, "reserved bits of the Form of a file (R4-15)", "UNSUPPORTED")
+    require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of Unknown size (R4-16)")
+    require(prefix <= len(path_before), "Path_Prefix (R4-17)")
+    require(prefix + rest_size <= MAX_NAME_SIZE, "Path_Rest_Size (R4-18)")
+    path, has_size = path_before[:prefix] + body.string(rest_size), not form & (IS_DIRECTORY | IS_UNKNOWN)
+    snapshot.count_entry(len(path))
+    file = File(path, DIRECTORY if form & IS_DIRECTORY else REGULAR, body.varint() if has_size else 0 if form & IS_DIRECTORY else None)
+    require(not has_size or file.size <= MAX_SIZE, "File_Size (R4-19)")
     if form & HAS_MODE:
         file.mode = body.varint()
-        require(file.mode <= 0o7777, "Mode (R5.1-9)")
+        require(file.mode <= 0o7777, "Mode (R4-20)")
     if form & HAS_MTIME:
         seconds, nanoseconds = body.fields("qI")
-        require(nanoseconds < 10**9, "Mtime_Nanoseconds (R5.1-10)")
+        require(nanoseconds < 10**9, "Mtime_Nanoseconds (R4-21)")
         file.mtime = seconds * 10**9 + nanoseconds
-    n_tensors = 0 if form & (IS_DIRECTORY | IS_UNKNOWN) else body.varint()
-    require(n_tensors <= MAX_TENSORS, "N_Tensors (R5.1-11)")
+    n_tensors = body.varint() if has_size else 0
+    require(n_tensors <= MAX_TENSORS, "N_Tensors (R4-22)")
     tensors, end, names = [], 0, set()
-    for _ in range(n_tensors):
+    for _ in range(body.count(n_tensors, 5, "N_Tensors")):
         tensor = read_tensor_entry(body, end, entries)
-        snapshot.count_entry(tensor.name)
+        snapshot.count_entry(len(tensor.name) + 8 * len(tensor.shape))
         end = tensor.end
-        require(end <= file.size, "tensor ends after its file (R5.1-28)")
-        require(tensor.name not in names, "two tensors of the same name (R5.1-29)")
+        require(end <= file.size, "tensor ends after its file (R4-40)")
+        require(tensor.name not in names, "two tensors of the same name (R4-41)")
         names.add(tensor.name)
         tensors.append(tensor)
         entries.append(tensor)
@@ -372,52 +327,56 @@ def read_file_entry(body, path_before, entries, snapshot):
     return file
 
 
-def check_path(path, snapshot):
-    require(b"\\" not in path, "backslash in a Path (R5.1-12)")
-    if path:
-        require(all(part not in (b"", b".", b"..") for part in path.split(b"/")), "illegal Path (R5.1-12)")
-    require(not snapshot.files or (path and snapshot.files[0].path), "empty Path beside other files (R5.1-13)")
-    require(path not in snapshot.paths, "two files of the same Path (R5.1-14)")
-    snapshot.paths.add(path)
+def add_path(file, snapshot):
+    """snapshot.paths has all Paths in the order where "/" comes before all other bytes, so what is below a path stands behind it."""
+    require(not file.path or not {b"", b".", b".."} & set(file.path.split(b"/")), "illegal Path (R4-23)")
+    require(not snapshot.files or (file.path and snapshot.files[0].path), "empty Path beside other files (R4-24)")
+    key, paths = file.path.replace(b"/", b"\0"), snapshot.paths
+    at = bisect.bisect_left(paths, (key,))
+    require(at == len(paths) or paths[at][0] != key, "two files of the same Path (R4-25)")
+    is_below = at > 0 and paths[at - 1][1] == REGULAR and key.startswith(paths[at - 1][0] + b"\0")
+    is_above = at < len(paths) and file.kind == REGULAR and paths[at][0].startswith(key + b"\0")
+    require(not is_below and not is_above, "a file below a file (R4-26)")
+    paths.insert(at, (key, file.kind))
 
 
 def read_tensor_entry(body, end, entries):
     """end: of the entry before it in its file."""
     form, back = body.byte(), body.varint()
-    require(form >> 3 == 0, "reserved bits of the Form of a tensor (R5.1-17)", "UNSUPPORTED")
-    require(back <= len(entries) and (back or not form & IS_LIKE), "Back of a tensor (R5.1-18, R5.1-19)")
+    require(form >> 3 == 0, "reserved bits of the Form of a tensor (R4-29)", "UNSUPPORTED")
+    require(back <= len(entries) and (back or not form & IS_LIKE), "Back of a tensor (R4-30)")
     like, prefix, suffix = entries[-back] if back else None, b"", b""
     if like:
         prefix_size, suffix_size = body.fields("BB")
-        require(prefix_size + suffix_size <= len(like.name), "Prefix or Suffix of a Name (R5.1-20)")
+        require(prefix_size + suffix_size <= len(like.name), "Prefix or Suffix of a Name (R4-31)")
         prefix, suffix = like.name[:prefix_size], like.name[len(like.name) - suffix_size:]
     middle_size = body.varint()
-    require(len(prefix) + middle_size + len(suffix) <= MAX_NAME_SIZE, "size of a Name (R5.1-21)")
+    require(len(prefix) + middle_size + len(suffix) <= MAX_NAME_SIZE, "size of a Name (R4-32)")
     name = prefix + body.string(middle_size) + suffix
     gap = body.varint() if form & HAS_GAP else 0
-    require(gap or not form & HAS_GAP, "Gap of 0 (R5.1-22)")
+    require(gap or not form & HAS_GAP, "Gap of 0 (R4-33)")
     dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
-    generation, measure, error = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
-    require(not form & HAS_LOSS or (generation and measure), "Generation or Measure 0 of a tensor (R5.1-30)")
-    require(measure <= MAX_MEASURE, "Measure %d (R5.1-32)" % measure, "UNSUPPORTED")
-    return Tensor(name, dtype, shape, end + gap, size, (generation, measure, error))
+    loss = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
+    require(not form & HAS_LOSS or (loss[0] and loss[1]), "Generation or Measure 0 of a tensor (R4-38)")
+    require(loss[1] <= MAX_MEASURE, "Measure %d (R4-38)" % loss[1], "UNSUPPORTED")
+    return Tensor(name, dtype, shape, end + gap, size, loss)
 
 
 def read_type(body):
     """Dtype, Shape and Size."""
     number = body.byte()
-    require(number < len(DTYPES), "Dtype %d (R5.1-23)" % number, "UNSUPPORTED")
+    require(number < len(DTYPES), "Dtype %d (R4-34)" % number, "UNSUPPORTED")
     dtype = DTYPES[number]
     if number == 0:
         dtype_size = body.byte()
-        require(1 <= dtype_size <= MAX_DTYPE_SIZE, "Dtype_Size (R5.1-24)")
+        require(1 <= dtype_size <= MAX_DTYPE_SIZE, "Dtype_Size (R4-35)")
         dtype = body.string(dtype_size)
-        require(dtype not in DTYPES, "a Dtype that has a number (R5.1-25)")
+        require(dtype not in DTYPE_BITS, "a Dtype that has a number (R4-36)")
     rank = body.byte()
-    require(rank <= MAX_RANK, "Rank (R5.1-26)")
+    require(rank <= MAX_RANK, "Rank (R4-37)")
     shape = tuple([body.varint() for _ in range(rank)])
     size = body.varint() if number == 0 else size_of(dtype, shape)
-    require(size is not None and size <= MAX_SIZE, "Size of a tensor, or no whole number of bytes (R5.1-27)")
+    require(size is not None and (number == 0 or size <= MAX_SIZE), "Size of a tensor, or no whole number of bytes (R4-39)")
     return dtype, shape, size
 
 
@@ -429,119 +388,114 @@ def size_of(dtype, shape):
     return None if bits % 8 else bits // 8
 
 
-# ---- 5.2 RUN body ----
+# ---- 4.2 RUN body ----
 
-MIN_LOG2_BLOCK_SIZE, MAX_LOG2_BLOCK_SIZE = 14, 23
-MAX_SEGMENTS = 1 << 24
-MAX_BLOCKS = (1 << 32) - 1
-
-
-ZERO, BASE, OWN, TEXT = 0, 1, 2, 3             # Prediction
-F32_TO_BF16, F32_TO_F16 = 1, 2                 # Conversion
+BLOCK_SIZES = [1 << k for k in range(14, 23)]
+MAX_SEGMENTS, MAX_BLOCKS = 1 << 24, (1 << 32) - 1
+ZERO, BASE, TEXT, OWN, OWN_BF16, OWN_F16 = range(6)                             # Prediction
 
 
-def read_run(source, body, snapshot, deliver):
-    """What the index must say of the blocks."""
-    run_size, (log2_block_size, prediction, conversion) = body.varint(), body.fields("BBB")
-    require(prediction <= TEXT, "Prediction of a RUN (R5.2-3)", "UNSUPPORTED")
-    require(conversion <= (F32_TO_F16 if prediction == OWN else 0), "Conversion of a RUN (R5.2-4)", "UNSUPPORTED")
-    require(1 <= run_size <= MAX_SIZE, "Run_Size (R5.2-1)")
-    require(MIN_LOG2_BLOCK_SIZE <= log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Log2_Block_Size (R5.2-2)")
-    require(snapshot.files, "RUN before the first FILE (R6.1-1)")
-    require(prediction != BASE or snapshot.uses(BASE_BIT), "Prediction 1 without bit 1 of Incompatible (R5.2-5)")
-    require(prediction != OWN or snapshot.uses(OWN_BIT), "Prediction 2 without bit 2 of Incompatible (R5.2-6)")
-    start = snapshot.done
-    if snapshot.stream_end is not None:
-        require(run_size <= snapshot.stream_end - start, "run ends after its stream (R6.2-1)")
-    else:
-        require(snapshot.files[-1].done + run_size <= MAX_SIZE, "file of 2^63 bytes or more (R6.2-3)")
-    require(snapshot.limit is None or start + run_size <= snapshot.limit, "more than %s bytes to restore" % snapshot.limit, "LIMIT")
-    predicted = read_segments(body, snapshot, run_size, prediction, conversion) if prediction != ZERO else None
+class Run:
+    """start: of its bytes among those of all files. segment_starts: of its segments, in the run, and its size; segments: number (None: zero
+    bytes) and offset of each."""
+
+    def __init__(self, size, block_size, prediction, start):
+        self.size, self.block_size, self.prediction, self.start, self.end = size, block_size, prediction, start, start + size
+        self.n_blocks = (size - 1) // block_size + 1
+        self.segment_starts, self.segments = [], []
+        self.convert = {OWN_BF16: bf16_of_f32, OWN_F16: f16_of_f32}.get(prediction)
+        self.at, self.first_block, self.places = 0, 0, None                     # in the LMC file: of a range reader
+
+    def predict(self, at, size, fetch):
+        """size bytes from at on of its prediction; fetch(run, number, offset, size) gives what segments refer to."""
+        made, i, step = bytearray(), bisect.bisect_right(self.segment_starts, at) - 1, 2 if self.convert else 1
+        end = at + size
+        while at < end:
+            number, offset = self.segments[i]
+            part = min(end, self.segment_starts[i + 1]) - at
+            if number is None:
+                made += bytes(part)
+            else:
+                found = fetch(self, number, offset + (at - self.segment_starts[i]) * step, part * step)
+                made += convert_each(found, self.convert) if self.convert else found
+            at, i = at + part, i + 1
+        return bytes(made)
+
+    def block_size_of(self, number):
+        return min(self.block_size, self.size - number * self.block_size)
+
+
+def read_run_body(body, snapshot):
+    """The run, which is added to those of the snapshot."""
+    run_size, block_size, prediction = body.varint(), body.varint(), body.byte()
+    require(1 <= run_size <= MAX_SIZE, "Run_Size (R4-42)")
+    require(block_size in BLOCK_SIZES, "Block_Size (R4-43)", "UNSUPPORTED")
+    require(prediction <= OWN_F16, "Prediction of a RUN (R4-44)", "UNSUPPORTED")
+    require(prediction != BASE or snapshot.uses(BASE_BIT), "Prediction 1 without bit 0 of Incompatible (R3-12)")
+    require(prediction < OWN or snapshot.uses(OWN_BIT), "Prediction 3 to 5 without bit 1 of Incompatible (R3-12)")
+    require(snapshot.end is None or run_size <= snapshot.end - snapshot.done, "run ends after its stream (R4-11)")
+    require(snapshot.done - snapshot.start + run_size <= MAX_SIZE, "stream of 2^63 bytes or more (R4-13)")
+    require(snapshot.limit is None or snapshot.done + run_size <= snapshot.limit, "more than %s bytes to restore" % snapshot.limit, "LIMIT")
+    run = Run(run_size, block_size, prediction, snapshot.done)
+    if prediction != ZERO:
+        read_segments(body, snapshot, run)
     read_extensions(body)
-    block_size = 1 << log2_block_size
-    require((run_size - 1 >> log2_block_size) + 1 <= MAX_BLOCKS, "too many blocks (R5.2-7)")
-    if prediction == OWN:
-        snapshot.own_starts.append(start)
-        snapshot.own_ends.append(start + run_size)
-    blocks, run = bytearray(), snapshot.numbers[b"RUN "] - 1
-    for number in range((run_size - 1 >> log2_block_size) + 1):
-        size = min(block_size, run_size - number * block_size)
-        entry, data = read_block(source, snapshot, run, number, size, prediction, predicted)
-        blocks += entry
-        add_to_stream(snapshot, data, deliver)
-    return blocks
+    require(run.n_blocks <= MAX_BLOCKS, "number of blocks (R4-46)")
+    run.first_block = snapshot.n_blocks
+    snapshot.runs.append(run)
+    snapshot.run_ends.append(run.end)
+    if prediction >= OWN:
+        snapshot.own_starts.append(run.start)
+        snapshot.own_ends.append(run.end)
+    snapshot.done, snapshot.n_blocks = run.end, snapshot.n_blocks + run.n_blocks
+    return run
 
 
-def read_segments(body, snapshot, run_size, prediction, conversion):
-    predicted, total, last_number = Prediction(conversion), 0, -1
+def read_segments(body, snapshot, run):
     n_segments = body.varint()
-    require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments (R5.2-8)")
-    for _ in range(n_segments):
+    require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments (R4-45)")
+    total, last_number = 0, -1
+    for _ in range(body.count(n_segments, 2, "N_Segments")):
         size, reference, number, offset = body.varint(), body.varint(), None, 0
-        if size == 0:
-            size = rest_of_piece(snapshot, snapshot.done + total)
-        total += size
-        require(total <= run_size, "Run_Size is less than the sum of the segments (R5.2-10)")
-        require(conversion == 0 or size % 2 == 0, "segment of half an element (R5.2-18)")
+        require(size > 0 and (not run.convert or size % 2 == 0), "Size of a segment (R4-47)")
+        require(total + size <= run.size, "the segments have more bytes than their run (R4-47)")
         if reference:
             number = last_number = last_number + 1 + unzigzag(reference - 1 >> 1)
             if reference - 1 & 1:
                 offset = body.varint()
-                require(offset > 0, "Offset of 0 (R5.2-11)")
-        data = find_prediction(snapshot, prediction, number, offset, size * predicted.step) if reference else None
-        predicted.pieces.append((data, offset, size))
-    require(total == run_size, "Run_Size is not the sum of the segments (R5.2-10)")
-    return predicted
+                require(offset > 0, "Offset of 0 (R4-48)")
+            check_reference(snapshot, run, number, offset, size)
+        run.segment_starts.append(total)
+        run.segments.append((number, offset))
+        total += size
+    run.segment_starts.append(total)
+    require(total == run.size, "the segments have less bytes than their run (R4-47)")
 
 
-def find_prediction(snapshot, prediction, number, offset, size):
-    """The bytes of the item, file or text with which a segment is predicted, from offset to offset + size."""
-    require(0 <= number < len(snapshot.base_items if prediction == BASE else snapshot.files),
-            "no such item in the base, or no such file yet (R5.2-12, R5.2-13)")
-    if prediction == BASE:
-        require(offset + size <= len(snapshot.base_items[number]), "segment ends after its item of the base (R5.2-14)")
-        return snapshot.base_items[number]
+def check_reference(snapshot, run, number, offset, size):
+    """What a segment refers to is there."""
+    if run.prediction == BASE:
+        if snapshot.base is not None:          # None: a range reader without it
+            items = snapshot.base.items
+            require(0 <= number < len(items) and offset + size <= items[number][1].size, "no such item in the base, or too few bytes (R4-49)",
+                    snapshot.status_of_wrong_reference)
+        return
+    rule = {TEXT: "R4-50", OWN: "R4-51"}.get(run.prediction, "R4-52")
+    require(0 <= number < len(snapshot.files), "no such file yet (%s)" % rule)
     file = snapshot.files[number]
-    if prediction == TEXT:
+    if run.prediction == TEXT:
         file.text = file.text or HeaderText(file.tensors)
-        require(offset + size <= file.text.size, "segment ends after the header text (R5.2-17)")
-        return file.text
+        require(offset + size <= file.text.size, "segment ends after the header text (R4-50)")
+        return
+    size *= 2 if run.convert else 1
     first, end = file.start + offset, file.start + offset + size
-    require(file.size is None or offset + size <= file.size, "segment ends after the file that it refers to (R5.2-15)")
-    require(end <= snapshot.done, "prediction from bytes that come later (R5.2-15)")
-    own = bisect_right(snapshot.own_ends, first)
-    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 2 (R5.2-16)")
-    return file.data
-
-
-class Prediction:
-    """The prediction of a run; pieces: for each segment the data (None: zeros), where it lies there, and the size of the segment."""
-
-    def __init__(self, conversion):
-        self.pieces, self.next, self.used = [], 0, 0
-        self.step, self.convert = ((1, None), (2, bf16_of_f32), (2, f16_of_f32))[conversion]
-
-    def take(self, size):
-        """The next size bytes."""
-        taken = bytearray()
-        while len(taken) < size:
-            data, offset, segment_size = self.pieces[self.next]
-            part = min(size - len(taken), segment_size - self.used)
-            if data is None:
-                taken += bytes(part)
-            else:
-                at = offset + self.used * self.step
-                found = bytes(data[at:at + part * self.step])
-                taken += convert_each(found, self.convert) if self.convert else found
-            self.used += part
-            if self.used == segment_size:
-                self.next, self.used = self.next + 1, 0
-        return bytes(taken)
+    require(end <= snapshot.done and (file.size is None or offset + size <= file.size), "segment refers to what is not there yet (%s)" % rule)
+    own = bisect.bisect_right(snapshot.own_ends, first)
+    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 3 to 5 (%s)" % rule)
 
 
 def convert_each(data, convert):
-    n = len(data) // 4
-    return struct.pack("<%dH" % n, *map(convert, struct.unpack("<%dI" % n, data)))
+    return struct.pack("<%dH" % (len(data) // 4), *map(convert, integers(data, 4)))
 
 
 def bf16_of_f32(x):
@@ -561,26 +515,11 @@ def f16_of_f32(x):
     return sign | min(number + (1 << drop - 1) - 1 + (number >> drop & 1) >> drop, 0x7C00)
 
 
-# ---- 5.4 Extension records ----
-
-
-def read_extensions(body):
-    """What follows the last field of a FILE, RUN or INDX body. Format 1.0 defines none, so a critical one is unknown."""
-    last = -1
-    while body.at < len(body.data):
-        tag = body.varint()
-        require(tag > last, "tags of extension records do not ascend (R5.4-1)")
-        last = tag
-        body.take(body.varint())
-        require(tag & 1 == 0, "critical extension record %d (R5.4-3)" % tag, "UNSUPPORTED")
-
-
-# ---- 5.5 Header text ----
+# ---- 4.3 Header text ----
 
 
 class HeaderText:
-    """What the header of a safetensors file says of these tensors. It can be hundreds of times as large as the FILE body, so it is
-    made where it is asked for: text[a:b]."""
+    """It can be hundreds of times as large as the FILE body, so it is made where it is asked for (R9-7)."""
 
     def __init__(self, tensors):
         self.tensors, self.ends, self.size = tensors, [], 0
@@ -589,186 +528,143 @@ class HeaderText:
             self.ends.append(self.size)
 
     def entry(self, i):
-        """What stands in front of the name, the name, and the rest. They are not joined: a segment may ask for one byte, and the
-        name have 65,535."""
+        """What stands in front of the name, the name, and the rest. They are not joined: a segment may ask for one byte of 65,535."""
         tensor = self.tensors[i]
         first = tensor.offset - self.tensors[0].offset
         return b',"' if i else b'"', tensor.name, b'":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
             tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
 
-    def __getitem__(self, places):
-        i = bisect_right(self.ends, places.start)
+    def cut(self, start, stop):
+        i = bisect.bisect_right(self.ends, start)
         at, made = (self.ends[i - 1] if i else 0), bytearray()
-        while at < places.stop:
+        while at < stop:
             for part in self.entry(i):
-                made += part[max(places.start - at, 0):max(places.stop - at, 0)]
+                made += part[max(start - at, 0):max(stop - at, 0)]
                 at += len(part)
             i += 1
         return made
 
 
-# ---- 6. Order (see also decode_stream), streams, pieces ----
+# ---- 4.5 Extension records ----
 
 
-def begin_stream(snapshot, files, deliver):
-    """files: those of a FILE section."""
-    snapshot.filling = len(snapshot.files) - len(files)
-    snapshot.stream_end, borders = None, []
-    if files[-1].size is not None:
-        snapshot.stream_end = files[-1].start + files[-1].size
-        for file in files:
-            for tensor in file.tensors:
-                borders += [file.start + tensor.offset, file.start + tensor.end]
-            borders.append(file.start + file.size)
-    snapshot.borders = [border for border, _ in itertools.groupby(borders)]     # so no piece is empty
-    deliver(files[0], b"")
+def read_extensions(body):
+    """What follows the last field of a FILE, RUN or INDX body. None has to be known in 1.0."""
+    last = -1
+    while body.at < len(body.data):
+        tag = body.varint()
+        require(tag > last, "tags of extension records do not ascend (R4-54)")
+        last = tag
+        body.take(body.varint())
+        require(tag & 1 == 0, "critical extension record %d (R4-55)" % tag, "UNSUPPORTED")
 
 
-def rest_of_piece(snapshot, at):
-    i = bisect_right(snapshot.borders, at)
-    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece (R5.2-10)")
-    return snapshot.borders[i] - at
+# ---- 5. Blocks ----
 
-
-def add_to_stream(snapshot, data, deliver):
-    """Decoded bytes into the files in which they come next."""
-    at = 0
-    while at < len(data):
-        file = snapshot.files[snapshot.filling]
-        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
-        if piece:
-            add_to_file(file, piece, snapshot.keep)
-            deliver(file, piece)
-            at += len(piece)
-        else:
-            next_file(snapshot, deliver)
-    snapshot.done += len(data)
-
-
-def next_file(snapshot, deliver):
-    finish_file(snapshot.files[snapshot.filling])
-    snapshot.filling += 1
-    deliver(snapshot.files[snapshot.filling], b"")
-
-
-def finish_stream(snapshot, deliver):
-    if snapshot.files:
-        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files (R6.2-2)")
-        while snapshot.filling < len(snapshot.files) - 1:
-            next_file(snapshot, deliver)
-        finish_file(snapshot.files[-1])
-
-
-# ---- 7. Block ----
-
-BLOCK_HEADER_SIZE = 24
-SYNC = 0xB1
-MAX_ELEMENTS = 1 << 22
-XOR, SUBTRACT = 0, 1
+BLOCK_HEADER_SIZE, SYNC = 24, 0xB2
+NO_ORDER, TWOS_COMPLEMENT, SIGN_MAGNITUDE = 0, 1, 2
 STORED, PLANES, QUANTISED = 0, 1, 2
-MAX_JOINT = 2
+ROW = struct.Struct("<II")                     # of BLKS
 
 
-def read_block(source, snapshot, run, number, size, run_prediction, predicted):
-    """One block that must decode to size bytes: returns what the index must say of it, and the bytes."""
-    header = source.read(BLOCK_HEADER_SIZE)
-    sync, coding, prediction, grouping, n, payload_size, content_crc, base_crc, header_crc = struct.unpack("<BBBBIIIII", header)
-    require(sync == SYNC, "no block where one should start (R7-2)")
-    require(header_crc == crc32c(struct.pack("<II", run, number) + header[:20]), "block header (R7-3)", "CHECKSUM")
-    width, residual, joint, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
-    require(joint <= MAX_JOINT and layout <= QUANTISED, "Coding %#x of a block (R7-4)" % coding, "UNSUPPORTED")
-    require(prediction <= 1, "Prediction of a block (R7-4)", "UNSUPPORTED")
-    require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements (R7-5, R7-6)")
-    require(joint == 0 or snapshot.uses(JOINT_BIT), "Joint planes without bit 0 of Incompatible (R7-11)")
-    require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 3 of Incompatible (R7-11)")
-    require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 1 or 2 of Incompatible (R7-11)")
-    require(grouping == 0 or prediction, "Grouping without prediction (R7-9)")
+def read_block(source, snapshot, run, number, fetch):
+    """One block of a run: its row of BLKS, and its bytes."""
+    size, header = run.block_size_of(number), source.read(BLOCK_HEADER_SIZE)    # R5-1
+    sync, width, coding, grouping, n, payload_size, content_crc, payload_crc, header_crc = struct.unpack("<BBBBIIIII", header)
+    require(sync == SYNC, "no block where one should start (R5-2)")
+    require(header_crc == crc32c(struct.pack("<I", number) + header[:20]), "block header (R5-3)", "CHECKSUM")
+    order, is_predicted, layout = coding & 3, coding >> 2 & 1, coding >> 5
+    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= QUANTISED and coding >> 3 & 3 == grouping >> 5 == 0,
+            "Width %d, Coding %#x or Grouping %#x of a block (R5-4)" % (width, coding, grouping), "UNSUPPORTED")
+    require(n * width == size, "N_Elements (R5-5)")
+    require(not is_predicted or run.prediction != ZERO, "Predicted in a run without prediction (R5-6)")
+    require(is_predicted or payload_crc == 0, "Payload_CRC of a block without prediction (R5-6)")
     if layout == STORED:
-        require(payload_size == size and residual == joint == prediction == grouping == 0, "Payload_Size or manner of a stored block (R7-9)")
-    elif layout == QUANTISED:
-        require(payload_size < size, "Payload_Size (R7-9)")
-        require(width in (2, 4) and residual == joint == grouping == 0, "manner of a quantised block (R7-9)")
+        require(payload_size == size and order == is_predicted == grouping == 0, "Payload_Size or manner of a stored block (R5-7)")
     else:
-        n_classes, sparse, natural = split_grouping(grouping)
-        require(payload_size < size, "Payload_Size (R7-9)")
-        require(joint == 0 or (width > 1 and prediction == grouping == 0), "Joint planes (R7-9)")
-        require(natural < width and (natural == 0 or (n_classes > 1 and not sparse)), "Natural (R7-10)")
-    require(prediction == 0 or run_prediction != ZERO, "block with Prediction in a run without (R7-7)")
-    base = predicted.take(size) if predicted else None
-    if prediction == 0:
-        require(base_crc == 0, "Base_CRC without prediction (R7-8)")
-        base = None
-    else:
-        require(base_crc == crc32c(base), "prediction of a block (R7-13)", "BASE_WRONG" if run_prediction == BASE else "CORRUPT")
-    data = source.read(payload_size)
-    if layout != STORED:
-        payload = Cursor(data, "payload")
-        if layout == QUANTISED:
-            data = read_quantised(payload, n, width, base)
-        else:
-            if grouping:
-                planes = read_classes(payload, n, width, n_classes, sparse, natural, base)
-            elif joint:
-                planes = read_joint_planes(payload, n, width, joint)
-            else:
-                planes = [read_plane(payload, n) for _ in range(width)]
-            data = join_planes(planes, n, residual, base)
-        payload.finish()
-    require(crc32c(data) == content_crc, "content of a block (R7-16)", "CHECKSUM")
-    return struct.pack("<II", BLOCK_HEADER_SIZE + payload_size, header_crc), data
+        require(payload_size < size, "Payload_Size (R5-7)")
+        require(grouping == 0 or is_predicted, "Grouping without prediction (R5-7)")
+        require(layout == PLANES or (width in (2, 4) and order == grouping == 0), "manner of a quantised block (R5-7)")
+        require(layout == QUANTISED or order or not is_predicted, "Order 0 with a prediction (R5-7)")
+    require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 2 of Incompatible (R5-8, R3-12)")
+    require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 0 or 1 of Incompatible (R5-8, R3-13)")
+    payload = source.read(payload_size)        # R5-9
+    require(not is_predicted or payload_crc == crc32c(payload), "payload of a block (R5-10)", "CHECKSUM")
+    base = run.predict(number * run.block_size, size, fetch) if is_predicted else None
+    needs_base = is_predicted and run.prediction == BASE
+    try:
+        data = decode_payload(Cursor(payload, "payload"), n, width, order, layout, grouping, base)              # R5-11
+    except LmcError as error:
+        raise LmcError("BASE_WRONG", "the base is another one: %s (R5-13)" % error.text) if needs_base else error
+    require(crc32c(data) == content_crc, "content of a block (R5-12)" + " by this base (R5-13)" * needs_base,
+            "BASE_WRONG" if needs_base else "CHECKSUM")
+    return ROW.pack(BLOCK_HEADER_SIZE + payload_size, header_crc), data
 
 
-def split_grouping(grouping):
-    """Number of classes, Sparse and Natural."""
-    return (grouping & 7 | grouping >> 4 & 8) + 1, grouping >> 3 & 1, grouping >> 4 & 7
+def decode_payload(payload, n, width, order, layout, grouping, base):
+    """base: the bytes of the prediction, or None."""
+    if layout == STORED:
+        return payload.data
+    if layout == QUANTISED:
+        import quantised
+        data = quantised.read_quantised(payload, n, width, base)
+    else:
+        planes = read_classes(payload, n, width, grouping, base) if grouping else [read_list(payload, n) for _ in range(width)]
+        data = join_planes(planes, n, order, base)
+    payload.finish()
+    return data
+
+
+# ---- 5.1 Planes ----
 
 
 def integers(data, width):
-    return struct.unpack("<%d%s" % (len(data) // width, {1: "B", 2: "H", 4: "I", 8: "Q"}[width]), data)
+    return struct.unpack("<%d%s" % (len(data) // width, "_BH_I___Q"[width]), data)
 
 
-def join_planes(planes, n, residual, base):
-    """Section 7.2; base: bytes of the prediction, or None."""
-    width = len(planes)
-    if residual == SUBTRACT and base is None:  # rotation: plane p gets bits 1-7 of plane p, and bit 0 of the next (after the last: the first)
-        low_bits, high_bits = (int.from_bytes(bytes([b]) * n, "little") for b in (0x01, 0x7F))
-        numbers = [int.from_bytes(plane, "little") for plane in planes]         # n bytes side by side in one integer
-        planes = [(own >> 1 & high_bits | (after & low_bits) << 7).to_bytes(n, "little")
-                  for own, after in zip(numbers, numbers[1:] + numbers[:1])]
-    data = bytearray(n * width)
+def join_planes(planes, n, order, base):
+    """The decoded bytes. base: those of the prediction, or None."""
+    width, data = len(planes), bytearray(n * len(planes))
     for p, plane in enumerate(planes):
         data[p::width] = plane
-    if base is None:
+    if order == NO_ORDER:
         return bytes(data)
-    if residual == XOR:
-        return (int.from_bytes(data, "little") ^ int.from_bytes(base, "little")).to_bytes(n * width, "little")
-    top = 1 << 8 * width - 1
-    return b"".join(add_residual(r, b, top).to_bytes(width, "little") for r, b in zip(integers(data, width), integers(base, width)))
+    if base is None:                           # b = 0, for all elements at once: side by side in one integer
+        numbers, top = int.from_bytes(data, "little"), 8 * width - 1
+        ones = int.from_bytes((b"\1" + bytes(width - 1)) * n, "little")
+        odd, half = numbers & ones, (numbers & ~ones) >> 1
+        return (half | odd << top if order == SIGN_MAGNITUDE else half ^ odd * (2 << top) - odd).to_bytes(n * width, "little")
+    pairs, sign = zip(integers(data, width), integers(base, width)), 1 << 8 * width - 1
+    if order == TWOS_COMPLEMENT:
+        elements = [b + unzigzag(r) & 2 * sign - 1 for r, b in pairs]
+    else:
+        elements = [add_sign_magnitude(r, b, sign) for r, b in pairs]
+    return struct.pack("<%d%s" % (n, "_BH_I___Q"[width]), *elements)
 
 
-def add_residual(r, b, top):
-    """top: S of section 7.2."""
-    sign = b & top
-    difference = r >> 1 ^ -(r & 1)
-    t = (b & top - 1) + difference & 2 * top - 1
-    return sign ^ (t if t < top else t ^ top - 1)
+def add_sign_magnitude(r, b, sign):
+    total = (b & sign - 1) + unzigzag(r) & 2 * sign - 1
+    return b & sign ^ (total if total < sign else total ^ sign - 1)
 
 
-def read_classes(source, n, width, n_classes, sparse, natural, base):
-    """Section 7.3: the planes."""
+# ---- 5.2 Classes ----
+
+
+def read_classes(source, n, width, grouping, base):
+    """The planes of the residuals."""
+    n_classes, sparse = (grouping & 15) + 1, grouping >> 4 & 1
     thresholds = source.take(n_classes - 1)
-    require(all(a < b for a, b in zip(b"\0" + thresholds, thresholds)), "thresholds of classes (R7.3-1)")
+    require(all(a < b for a, b in zip(b"\0" + thresholds, thresholds)), "thresholds of classes (R5-15)")
     keys = bytes([b >> 8 * width - 9 & 255 if width > 1 else b << 1 & 255 | b >> 7 for b in integers(base, width)])
-    classes = keys.translate(bytes([bisect_right(thresholds, key) for key in range(256)]))
+    classes = keys.translate(bytes([bisect.bisect_right(thresholds, key) for key in range(256)]))
     sizes = [classes.count(c) for c in range(n_classes)]
     if sparse:
-        masks = [read_mask(source, size, 0) if size else b"" for size in sizes]
+        masks = [read_mask(source, size, 0, True) if size else b"" for size in sizes]                          # R5-16
         sizes = [mask.count(1) for mask in masks]
         # An element that is not coded goes to one class more, in which all is zero.
         classes = bytes([c if bit else n_classes for c, bit in zip(classes, deal(classes, masks))])
-    planes = [source.take(n) for _ in range(natural)]
-    lists = [[read_plane(source, size) if size else b"" for _ in range(natural, width)] for size in sizes]
-    return planes + [deal(classes, [planes_of_class[p] for planes_of_class in lists]) for p in range(width - natural)]
+    lists = [[read_list(source, size) if size else b"" for _ in range(width)] for size in sizes]
+    return [deal(classes, [planes[p] for planes in lists]) for p in range(width)]
 
 
 def deal(classes, lists):
@@ -777,133 +673,14 @@ def deal(classes, lists):
     return bytes([next(hands[c]) for c in classes])
 
 
-def read_joint_planes(source, n, width, joint):
-    """Section 7.4."""
-    offset, = source.fields("H")
-    require(offset < 256 << joint, "Offset of joint planes (R7.4-1)")
-    planes = [read_plane(source, n) for _ in range(width - 2)]
-    rest = read_rest(source, n, joint)
-    wide = [(offset + symbol) % (256 << joint) for symbol in read_plane(source, n)]
-    return planes + [bytes(t << 8 - joint & 255 | v for t, v in zip(wide, rest)), bytes(t >> joint for t in wide)]
+# ---- 6. Lists, trees and masks ----
+
+MODE_RAW, MODE_CONSTANT, MODE_TREE, MODE_ESCAPE = range(4)
 
 
-def read_rest(source, n, joint):
-    rows = 8 // joint
-    row = (n + rows - 1) // rows
-    packed = source.take(row * (rows - 1))
-    values = [byte & 255 >> joint for byte in packed]
-    values += [sum(packed[c * row + i] >> 8 - joint << c * joint for c in range(rows - 1)) for i in range(row)]
-    require(not any(values[n:]), "values of Rest beyond the elements (R7.4-2)")
-    return values[:n]
-
-
-# ---- 7.6 Quantised elements ----
-
-LOG, SIGNED, TABLE = 1, 2, 4                   # Method
-MAX_LOW_BITS = 8
-MAX_TABLE_SIZE = 255
-MAX_QUANTUM = 65535
-MAX_STEP = 1 << 24
-MAX_BIAS = 1 << 30
-MAX_FLOOR = 0x7F800000
-MAX_GROUP_SIZE = (1 << 31) - 1
-MIN_SCALE, MAX_SCALE, MAX_LOG = 0x00800000, 0x77000000, 0x7F7F0000             # bits of F32: 2^-126, 2^111, the largest BF16
-
-
-def read_quantised(source, n, width, base):
-    """The bytes of the elements; base: those of the prediction, or None."""
-    method, low_bits, table_size, least, step, bias, floor, group_size, first_group, n_exceptions = source.fields("BBHiIiIIII")
-    require(method <= (LOG | SIGNED | TABLE) and (method & LOG or not method & SIGNED), "Method (R7.6-1)")
-    require(low_bits <= (0 if method & TABLE else MAX_LOW_BITS), "Low_Bits (R7.6-2)")
-    require(1 <= table_size <= MAX_TABLE_SIZE if method & TABLE else table_size == 0, "Table_Size (R7.6-3)")
-    require(-MAX_QUANTUM <= least <= 0, "Min (R7.6-4)")
-    require(1 <= step <= MAX_STEP if method & LOG else step == 0, "Step (R7.6-5)")
-    if base is None:
-        require(bias == floor == 0, "Bias or Floor without prediction (R7.6-6, R7.6-7)")
-        require(1 <= first_group <= group_size <= MAX_GROUP_SIZE, "Group_Size or First_Group (R7.6-8, R7.6-9)")
-    else:
-        require(not method & LOG, "Log with prediction (R7.6-1)")
-        require(-MAX_BIAS <= bias <= MAX_BIAS and floor <= MAX_FLOOR, "Bias or Floor (R7.6-6, R7.6-7)")
-        require(group_size == first_group == 0, "groups with prediction (R7.6-8, R7.6-9)")
-    require(n_exceptions <= n, "N_Exceptions (R7.6-10)")
-    table = (0,) + source.fields("%dH" % table_size)
-    require(all(a < b for a, b in zip(table, table[1:])), "Table does not ascend (R7.6-11)")
-    positions = source.fields("%dI" % n_exceptions)
-    require(all(a < b for a, b in zip((-1,) + positions, positions + (n,))), "Positions of exceptions (R7.6-12)")
-    values = integers(source.take(n_exceptions * width), width)
-    if base is None:
-        scales = read_scales(source, n, group_size, first_group, method & LOG)
-    else:
-        scales = predict_scales(integers(base, width), width, bias, floor)
-    symbols = read_symbols(source, n, low_bits, method & TABLE and table)
-    elements = [dequantise(symbol, scale, method, least, step) for symbol, scale in zip(symbols, scales)]
-    if width == 2:
-        elements = [bf16_of_f32(element) for element in elements]
-    for position, value in zip(positions, values):
-        elements[position] = value
-    return struct.pack("<%d%s" % (n, "H" if width == 2 else "I"), *elements)
-
-
-def read_scales(source, n, group_size, first_group, is_log):
-    """The bits of each element's G."""
-    n_groups = 1 + max(n - first_group + group_size - 1, 0) // group_size
-    scales = [low << 16 | high << 24 for low, high in zip(read_plane(source, n_groups), read_plane(source, n_groups))]
-    require(MIN_SCALE <= min(scales) and max(scales) <= (MAX_LOG if is_log else MAX_SCALE), "scale of a group (R7.6-15)")
-    return [scales[(i - first_group) // group_size + 1 if i >= first_group else 0] for i in range(n)]
-
-
-def predict_scales(predictions, width, bias, floor):
-    scales = []
-    for p in predictions:
-        p = (p << 16 if width == 2 else p) & 0x7FFFFFFF
-        scales.append(clamp((max(p, floor) >> 1) + bias, MIN_SCALE, MAX_SCALE) & 0xFFFF0000)
-    return scales
-
-
-def clamp(v, a, b):
-    return min(max(v, a), b)
-
-
-def read_symbols(source, n, low_bits, table):
-    """table: with a leading 0, or false."""
-    low = read_plane(source, n) if low_bits else bytes(n)
-    high = read_plane(source, n)
-    if table:
-        require(max(high) < len(table), "index beyond the Table (R7.6-14)")
-        return [table[index] for index in high]
-    return [h << low_bits | l for h, l in zip(high, low)]
-
-
-def dequantise(symbol, scale, method, least, step):
-    """The bits of an F32."""
-    if symbol == 0:
-        return 0
-    t, sign = symbol - 1, 0
-    if method & SIGNED:
-        t, sign = t >> 1, t & 1
-    q = least + t
-    if method & LOG:
-        return sign << 31 | clamp(scale + q * step, MIN_SCALE, MAX_LOG)
-    return multiply(q, scale)
-
-
-def multiply(q, scale):
-    """The bits of q * G, which has at most 24 significant bits."""
-    product = abs(q) * (scale >> 16 & 0x7F | 0x80)
-    if product == 0:
-        return 0
-    top = product.bit_length() - 1             # 7 if q is 1
-    return (q < 0) << 31 | (scale >> 23) + top - 7 << 23 | product << 23 - top & 0x7FFFFF
-
-
-# ---- 8. Lists of bytes ----
-
-MODE_RAW, MODE_CONSTANT, MODE_TREE, MODE_ESCAPE = 0, 1, 2, 3
-
-
-def read_plane(source, n):
+def read_list(source, n):
     mode = source.byte()
-    require(mode <= MODE_ESCAPE, "mode of a plane (R8-1)")
+    require(mode <= MODE_ESCAPE, "Mode of a list (R6-1)")
     if mode == MODE_RAW:
         return source.take(n)
     if mode == MODE_CONSTANT:
@@ -911,38 +688,37 @@ def read_plane(source, n):
     return read_node(source, read_tree_header(source, mode == MODE_ESCAPE), 0, 0, n, 0)
 
 
-# ---- 8.1 Tree_Header ----
+# ---- 6.1 Tree_Header ----
 
-MAX_LENGTH = 15
-MAX_LEAVES = 256
+MAX_LENGTH, MAX_LEAVES = 15, 256
 ESCAPE = 256                                   # stands for the escape among the symbols; sorts after them
 
 
 def read_tree_header(source, has_escape):
     first, count = source.fields("BB")
     count += 1
-    require(first + count <= 256, "symbols of a tree (R8.1-1)")
+    require(first + count <= 256, "symbols of a tree (R6-2)")
     packed = source.take((count + has_escape + 1) // 2)
     lengths = [half for byte in packed for half in (byte & 15, byte >> 4)]
-    require(not any(lengths[count + has_escape:]), "unused bits after the lengths of a tree (R8.1-2)")
-    require(lengths[0] and lengths[count - 1], "first or last symbol of a tree has no code (R8.1-3)")
+    require(not any(lengths[count + has_escape:]), "unused bits after the lengths of a tree (R6-3)")
+    require(lengths[0] and lengths[count - 1], "first or last symbol of a tree has no code (R6-4)")
     leaves = sorted((length, first + i) for i, length in enumerate(lengths[:count]) if length)
     if has_escape:
-        require(lengths[count] >= leaves[-1][0], "length of the escape (R8.1-6)")
+        require(lengths[count] >= leaves[-1][0], "length of the escape (R6-7)")
         leaves.append((lengths[count], ESCAPE))
-    require(2 <= len(leaves) <= MAX_LEAVES, "number of leaves (R8.1-4)")
-    require(sum(1 << MAX_LENGTH - length for length, _ in leaves) == 1 << MAX_LENGTH, "the code is not complete (R8.1-5)")
+    require(2 <= len(leaves) <= MAX_LEAVES, "number of leaves (R6-5)")
+    require(sum(1 << MAX_LENGTH - length for length, _ in leaves) == 1 << MAX_LENGTH, "the code is not complete (R6-6)")
     return Tree(leaves)
 
 
-# ---- 8.2 The tree ----
+# ---- 6.2 The tree ----
 
 MIN_FLAT, MAX_FLAT = 2, 6
 
 
 class Tree:
     def __init__(self, leaves):
-        """leaves: pairs of length and symbol, in the order of section 8.2."""
+        """leaves: pairs of length and symbol, in the order of section 6.2."""
         self.lengths, self.symbols = zip(*leaves)
         self.starts, start = [], 0
         for length in self.lengths:
@@ -954,8 +730,7 @@ def read_node(source, tree, depth, start, n, nesting):
     """Node(depth, start, n) of a tree whose masks have that nesting: the n bytes."""
     if n == 0:
         return b""
-    a = bisect_left(tree.starts, start)
-    b = bisect_left(tree.starts, start + (1 << MAX_LENGTH - depth))
+    a, b = bisect.bisect_left(tree.starts, start), bisect.bisect_left(tree.starts, start + (1 << MAX_LENGTH - depth))
     last = tree.symbols[b - 1]
     if b - a == 1:
         return source.take(n) if last == ESCAPE else bytes([last]) * n
@@ -963,9 +738,9 @@ def read_node(source, tree, depth, start, n, nesting):
     if last != ESCAPE and tree.lengths[a] == tree.lengths[b - 1] and MIN_FLAT <= extra <= MAX_FLAT:
         index = 0                              # of every element, in n bytes of one integer
         for _ in range(extra):
-            index = index << 1 | int.from_bytes(unpack_bits(source.take((n + 7) // 8), n), "little")
+            index = index << 1 | int.from_bytes(read_bits(source, n), "little")
         return index.to_bytes(n, "little").translate(bytes(tree.symbols[a:b]).ljust(256, b"\0"))
-    bits = read_mask(source, n, nesting)
+    bits = read_mask(source, n, nesting, False)
     ones = bits.count(1)
     left = read_node(source, tree, depth + 1, start, n - ones, nesting)
     right = read_node(source, tree, depth + 1, start + (1 << MAX_LENGTH - 1 - depth), ones, nesting)
@@ -982,38 +757,34 @@ def merge(bits, left, right):
     return bytes([next(right) if bit else next(left) for bit in bits])
 
 
-# ---- 8.3 Mask ----
+# ---- 6.3 Masks ----
 
-MAX_NESTING = 3
-MIN_NESTED_BITS = 256
+MAX_NESTING, MIN_NESTED_BITS = 2, 256
+NESTED_MODES, GAP_MODES = 20, 64               # the last of each
 COMPLEMENT = bytes(range(255, -1, -1))
 SPREAD = [bytes(byte >> i & 1 for i in range(8)) for byte in range(256)]
 
 
-MAX_GAP_MODE = 64
-
-
-def read_mask(source, n, nesting):
+def read_mask(source, n, nesting, is_of_class):
     """n bits, one a byte."""
-    size, mode, nested_modes = (n + 7) // 8, 0, 2 * len(FROZEN_TREES)
-    if n >= MIN_NESTED_BITS and nesting < MAX_NESTING:
-        mode = source.byte()
-        require(mode <= (nested_modes if nesting else MAX_GAP_MODE), "mode of a mask (R8.3-1, R8.3-2)")
+    if n < MIN_NESTED_BITS or nesting == MAX_NESTING:
+        return read_bits(source, n)
+    mode = source.byte()
+    require(mode <= (GAP_MODES if is_of_class else NESTED_MODES), "Mode of a mask (R6-8)")
     if mode == 0:
-        return unpack_bits(source.take(size), n)
-    if mode > nested_modes:
-        return read_gaps(source, n, mode - nested_modes - 1 >> 1, mode - nested_modes - 1 & 1)
-    level, polarity = mode - 1 >> 1, mode - 1 & 1
-    packed = read_node(source, FROZEN_TREES[level], 0, 0, size, nesting + 1)
-    return unpack_bits(packed.translate(COMPLEMENT) if polarity else packed, n)
+        return read_bits(source, n)
+    if mode > NESTED_MODES:
+        return read_gaps(source, n, mode - NESTED_MODES - 1 >> 1, mode - NESTED_MODES - 1 & 1)
+    packed = read_node(source, FROZEN_TREES[mode - 1 >> 1], 0, 0, (n + 7) // 8, nesting + 1)
+    return unpack_bits(packed.translate(COMPLEMENT) if mode - 1 & 1 else packed, n, "R6-9")
 
 
-def read_gaps(source, n, low_bits, polarity):
-    """The gaps between the bits that differ from polarity, in Golomb-Rice codes."""
-    count, = struct.unpack("<I", source.take(3) + b"\0")
-    require(1 <= count <= n, "number of gaps (R8.3-4)")
-    low = source.take((count * low_bits + 7) // 8)
-    require(count * low_bits % 8 == 0 or low[-1] >> count * low_bits % 8 == 0, "unused bits of the low parts of gaps (R8.3-6)")
+def read_gaps(source, n, shift, polarity):
+    count = int.from_bytes(source.take(3), "little")
+    require(1 <= count <= n, "number of gaps (R6-10)")
+    low = int.from_bytes(source.take((count * shift + 7) // 8), "little")
+    require(low >> count * shift == 0, "unused bits of the low parts of gaps (R2-2)")
+    low = low.to_bytes(count * shift // 8 + 4, "little")
     bits, position, found, quotient = bytearray([polarity]) * n, -1, 0, 0
     while found < count:
         byte = source.byte()
@@ -1021,23 +792,28 @@ def read_gaps(source, n, low_bits, polarity):
             if byte >> i & 1 == 0:
                 quotient += 1
                 continue
-            require(found < count, "unused bits of the quotients of gaps (R8.3-6)")
-            at = found * low_bits
-            part = int.from_bytes(low[at >> 3:(at >> 3) + 4], "little") >> (at & 7) & (1 << low_bits) - 1
-            position += 1 + (quotient << low_bits | part)
-            require(position < n, "gaps reach beyond the mask (R8.3-5)")
+            require(found < count, "unused bits of the quotients of gaps (R2-2)")
+            at = found * shift
+            part = int.from_bytes(low[at >> 3:(at >> 3) + 4], "little") >> (at & 7) & (1 << shift) - 1
+            position += 1 + (quotient << shift | part)
+            require(position < n, "gaps reach beyond the mask (R6-10)")
             bits[position], found, quotient = 1 - polarity, found + 1, 0
         # Zeros behind the last one are unused bits; others that lead beyond the mask would cost time.
-        require(found == count or position + (quotient << low_bits) < n, "gaps reach beyond the mask (R8.3-5)")
+        require(found == count or position + (quotient << shift) < n, "gaps reach beyond the mask (R6-10)")
     return bytes(bits)
 
 
-def unpack_bits(packed, n):
-    require(n % 8 == 0 or packed[-1] >> n % 8 == 0, "unused bits of a list of bits (R2.1-2)")
+def read_bits(source, n):
+    """A list of n bits, one a byte."""
+    return unpack_bits(source.take((n + 7) // 8), n, "R2-2")
+
+
+def unpack_bits(packed, n, rule):
+    require(n % 8 == 0 or packed[-1] >> n % 8 == 0, "unused bits of a list of bits (%s)" % rule)
     return b"".join(map(SPREAD.__getitem__, packed))[:n]
 
 
-# ---- 8.4 Frozen trees ----
+# ---- 6.4 Frozen trees ----
 
 FROZEN_COUNTS = (                              # leaves of length 1 .. 15
     (0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0),
@@ -1051,34 +827,42 @@ FROZEN_COUNTS = (                              # leaves of length 1 .. 15
     (1, 0, 0, 6, 2, 0, 0, 0, 28, 0, 0, 0, 0, 37, 182),
     (1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214))
 FROZEN_SYMBOLS = sorted(range(256), key=lambda symbol: (bin(symbol).count("1"), symbol))
-FROZEN_TREES = [Tree(zip((length + 1 for length in range(MAX_LENGTH) for _ in range(counts[length])), FROZEN_SYMBOLS))
+FROZEN_TREES = [Tree(list(zip((length + 1 for length in range(MAX_LENGTH) for _ in range(counts[length])), FROZEN_SYMBOLS)))
                 for counts in FROZEN_COUNTS]
 
-# ---- 9. Checks and identities ----
+# ---- 7.1 Fingerprint of a tensor ----
 
-LEAF_SIZE = 262144
-TENSOR, WHOLE_FILE, WHOLE_DIRECTORY = 0, 1, 2  # Type
+CHUNK_SIZE = 262144
+TENSOR, WHOLE_FILE, WHOLE_DIRECTORY = range(3)                                  # Type
 
 
 class Sums:
-    """Of bytes that come in pieces: the leaves of section 9.2, and SHA-256."""
+    """Those of the chunks, of bytes that come in pieces."""
 
     def __init__(self):
-        self.leaves, self.crc, self.fill, self.sha256 = bytearray(), 0, 0, hashlib.sha256()
+        self.chunks, self.crc, self.total, self.fill, self.word = bytearray(), 0, 0, 0, b""
 
     def add(self, data):
-        self.sha256.update(data)
         at = 0
         while at < len(data):
-            piece = data[at:at + LEAF_SIZE - self.fill]
-            self.crc, at, self.fill = crc64(piece, self.crc), at + len(piece), self.fill + len(piece)
-            if self.fill == LEAF_SIZE:
+            piece = data[at:at + CHUNK_SIZE - self.fill]
+            self.crc, at, self.fill = crc32c(piece, self.crc), at + len(piece), self.fill + len(piece)
+            piece = self.word + piece
+            whole = len(piece) & ~7
+            self.total, self.word = self.total + sum(integers(piece[:whole], 8)), piece[whole:]
+            if self.fill == CHUNK_SIZE:
                 self.flush()
 
     def flush(self):
         if self.fill:
-            self.leaves += struct.pack("<Q", self.crc)
-            self.crc = self.fill = 0
+            self.chunks += struct.pack("<IQ", self.crc, self.total + int.from_bytes(self.word, "little") & (1 << 64) - 1)
+            self.crc, self.total, self.fill, self.word = 0, 0, 0, b""
+
+
+def fingerprint_of(tensor, kind, shape, size, sums):
+    sums.flush()
+    text = b"LMC tensor 3\0" + bytes([kind]) + sums.chunks + bytes([len(tensor.dtype)]) + tensor.dtype
+    return hashlib.sha256(text + struct.pack("<B%dQQ" % len(shape), len(shape), *shape, size)).digest()[:FINGERPRINT_SIZE]
 
 
 def add_to_file(file, data, keep):
@@ -1087,7 +871,7 @@ def add_to_file(file, data, keep):
         file.data += data
     file.crc = crc32c(data, file.crc)
     start, end = file.done, file.done + len(data)
-    add_outside(file, data, start, end)
+    file.done = end
     if file.whole:
         add_to_tensor(file.whole, data)
     while file.next_tensor < len(file.tensors):
@@ -1096,21 +880,8 @@ def add_to_file(file, data, keep):
             add_to_tensor(tensor, data[max(tensor.offset - start, 0):tensor.end - start])
         if tensor.end > end:
             break
-        identify_tensor(tensor, TENSOR, tensor.shape, tensor.size)
+        finish_tensor(tensor, TENSOR, tensor.shape, tensor.size)
         file.next_tensor += 1
-    file.done = end
-
-
-def add_outside(file, data, start, end):
-    """Sum up what is of no tensor; those before file.next_tensor end where these bytes start, or before."""
-    for tensor in itertools.islice(file.tensors, file.next_tensor, None):
-        if tensor.offset >= end:
-            break
-        if tensor.offset > start:
-            file.outside.update(data[start - end + len(data):tensor.offset - end + len(data)])
-        start = max(start, tensor.end)
-    if start < end:
-        file.outside.update(data[start - end + len(data):])
 
 
 def add_to_tensor(tensor, data):
@@ -1118,71 +889,62 @@ def add_to_tensor(tensor, data):
     tensor.sums.add(data)
 
 
+def finish_tensor(tensor, kind, shape, size):
+    tensor.fingerprint, tensor.sums = fingerprint_of(tensor, kind, shape, size, tensor.sums or Sums()), None
+
+
 def finish_file(file):
-    file.size, file.sha256 = file.done, file.outside.digest()
     for tensor in file.tensors[file.next_tensor:]:                              # those of no bytes, if no byte came at all
-        identify_tensor(tensor, TENSOR, tensor.shape, tensor.size)
+        finish_tensor(tensor, TENSOR, tensor.shape, tensor.size)
     if file.whole:
-        identify_tensor(file.whole, WHOLE_DIRECTORY if file.kind == DIRECTORY else WHOLE_FILE, (file.size,), file.size)
-        file.identity = file.whole.identity
+        file.whole.size = file.done
+        finish_tensor(file.whole, WHOLE_DIRECTORY if file.kind == DIRECTORY else WHOLE_FILE, (file.done,), file.done)
+        file.fingerprint = file.whole.fingerprint
 
 
-def identify_tensor(tensor, kind, shape, size):
-    sums, tensor.sums = tensor.sums or Sums(), None
-    sums.flush()
-    tensor.sha256 = sums.sha256.digest()
-    tensor.identity = hashlib.sha256(b"LMC tensor 2\0" + bytes([kind]) + sums.leaves + bytes([len(tensor.dtype)]) + tensor.dtype
-                                     + struct.pack("<B%dQQ" % len(shape), len(shape), *shape, size)).digest()
+# ---- 7.2 Fingerprint of a snapshot ----
 
 
-def sort_items(snapshot):
-    """Pairs of file and tensor, of the files whose identities are known."""
+def set_items(snapshot):
+    """snapshot.items and snapshot.fingerprint, of files whose fingerprints are known."""
     items = [(file, tensor) for file in snapshot.files for tensor in file.tensors or [file.whole]]
-    return sorted(items, key=lambda item: (item[1].name, item[1].identity))
+    snapshot.items = sorted(items, key=lambda item: (item[1].name, item[1].fingerprint))
+    text = b"".join(struct.pack("<I", len(tensor.name)) + tensor.name + tensor.fingerprint for _, tensor in snapshot.items)
+    snapshot.fingerprint = hashlib.sha256(b"LMC snapshot 3\0" + text).digest()[:FINGERPRINT_SIZE]
 
 
-def identify_snapshot(snapshot):
-    text = b"".join(struct.pack("<I", len(tensor.name)) + tensor.name + tensor.identity for _, tensor in sort_items(snapshot))
-    return hashlib.sha256(b"LMC snapshot 2\0" + text).digest()
+# ---- 7.3 Bases ----
 
-
-# ---- 9.4 Bases ----
-
-OWN_MAX_CHAIN = 100                            # this decoder's own limit: LIMIT (section 12)
+OWN_MAX_CHAIN = 100                            # this decoder's own limit (R9-2)
 
 
 class Bases:
     """paths: of all that may be a base. in_use: those of LMC files that are being decoded, each the base of the one before. broken: errors of
-    those that were tried; plain: what was found at the other paths."""
+    those that were tried; plain: what foreign_bases keeps."""
 
     def __init__(self, paths):
         self.paths, self.in_use, self.broken, self.plain = list(paths), [], {}, {}
 
 
-def find_base(snapshot, bases, stream):
-    """The base of snapshot. stream: its own LMC file."""
-    identity, paths = snapshot.base_identity, [path for path in bases.paths if path not in bases.in_use]
-    require(paths, "the snapshot %s is needed as base (--base) (R9.4-1)" % identity.hex(), "BASE_MISSING")
-    require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long", "LIMIT")
-    error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given (R9.4-2)" % identity.hex())
-    tables = None
-    if not all(map(is_lmc, paths)):
-        try:
-            tables = read_tables(snapshot, stream)
-        except LmcError as reason:             # this file is damaged, but the rule of safetensors may tell the items
-            error = reason
+def find_base(snapshot, bases, stream, reader=False):
+    """The base of snapshot. stream: its own LMC file. reader: see read_lmc_base."""
+    wanted, paths = snapshot.base_fingerprint, [path for path in bases.paths if path not in bases.in_use]          # R7-7
+    require(paths, "the snapshot %s is needed as base (--base) (R7-1)" % wanted.hex(), "BASE_MISSING")
+    require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long (R9-2)", "LIMIT")
+    error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given (R7-2)" % wanted.hex())
     for path in paths:
         try:
             if not is_lmc(path):
-                found = find_plain_base(identity, path, bases, tables)
-            elif read_claim(path) == identity:
-                found = read_lmc_base(path, bases, level=snapshot.level, limit=snapshot.limit)
+                import foreign_bases
+                found = foreign_bases.find(path, wanted, bases.plain, snapshot, stream)
+            elif claimed_fingerprint(path) == wanted:
+                found = read_lmc_base(path, bases, snapshot, reader)
             else:
                 continue
-        except LmcError as reason:             # another may do
+        except LmcError as reason:             # another may do (R7-3, R7-4)
             error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
             continue
-        if found and found.identity == identity:
+        if found and found.fingerprint == wanted:
             return found
     raise error
 
@@ -1194,24 +956,27 @@ def is_lmc(path):
         return stream.read(8) == MAGIC
 
 
-def read_claim(path):
-    """The identity of an LMC file as its index says; to decode it will show whether that is true."""
+def claimed_fingerprint(path):
+    """That of an LMC file as its index says; to decode it will show whether that is true."""
     try:
         with open(path, "rb") as stream:
             stream.seek(-TRAILER_SIZE, os.SEEK_END)
-            stream.seek(int.from_bytes(stream.read(8), "little") + SECTION_HEADER_SIZE + IDENTITY_OFFSET)
-            return stream.read(32)
+            stream.seek(int.from_bytes(stream.read(8), "little") + SECTION_HEADER_SIZE + HEADER_SIZE)
+            return stream.read(FINGERPRINT_SIZE)
     except (OSError, OverflowError, ValueError):
         return None
 
 
-def read_lmc_base(path, bases, **how):
+def read_lmc_base(path, bases, like, reader):
+    """reader: whether to make a Reader, or a Snapshot that keeps its bytes."""
     if path in bases.broken:
         raise bases.broken[path]
     bases.in_use.append(path)
     try:
+        if reader:
+            return Reader(open(path, "rb"), bases, like.bits, like.limit)
         with open(path, "rb") as stream:
-            return decode_stream(stream, bases, keep=True, **how)
+            return decode_stream(stream, bases, keep=True, bits=like.bits, limit=like.limit)
     except LmcError as error:
         bases.broken[path] = error
         raise
@@ -1219,482 +984,285 @@ def read_lmc_base(path, bases, **how):
         bases.in_use.pop()
 
 
-def find_plain_base(identity, path, bases, tables):
-    """A file, or the files and directories below a directory, as a snapshot: by the tables of the snapshot that needs it, or by containers."""
-    if path not in bases.plain:
-        bases.plain[path] = [list_plain(os.fsencode(path)), None]
-    files, by_containers = bases.plain[path]
-    found = tables and lay_out(files, tables)
-    if found and found.identity == identity:
-        return found
-    if by_containers is None:
-        by_containers = bases.plain[path][1] = make_snapshot((path, kind, data, find_safetensors(data)) for path, kind, data in files)
-    return by_containers
+# ---- 8. What a whole-file decoder does ----
+
+MAX_VALUE_SIZE = 1 << 28
 
 
-def list_plain(path):
-    """Path, kind and bytes of each."""
-    def load(full):
-        with open(full, "rb") as stream:
-            return stream.read()
-
-    if not os.path.isdir(path):
-        return [(b"", REGULAR, load(path))]
-    files = []
-    for folder, _, names in os.walk(path):
-        if folder != path:
-            files.append((folder, DIRECTORY, b""))
-        files += [(full, REGULAR, load(full)) for full in (os.path.join(folder, name) for name in names)]
-    return [(os.path.relpath(full, path).replace(os.fsencode(os.sep), b"/"), kind, data) for full, kind, data in files] or [(b"", DIRECTORY, b"")]
-
-
-def make_snapshot(files):
-    """files: path, kind, bytes and tensors of each."""
-    snapshot = Snapshot()
-    for path, kind, data, tensors in files:
-        file = File(path, kind, len(data))
-        file.set_tensors(tensors)
-        add_to_file(file, data, False)
-        finish_file(file)
-        file.data = data
-        snapshot.files.append(file)
-    snapshot.identity = identify_snapshot(snapshot)
+def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bits=ALL_BITS, hashes=False, limit=None):
+    """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each.
+    bases: paths (or Bases)."""
+    try:
+        source, snapshot, rows, hash_body = Input(stream), Snapshot(keep or hashes, bits, limit), bytearray(), None
+        header = source.read_up_to(HEADER_SIZE)
+        read_header(header, snapshot)
+        if snapshot.base_fingerprint:
+            snapshot.base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+        while True:
+            offset, files = source.at, []
+            kind, body = read_section(source, snapshot)
+            if kind in (b"FILE", b"BLKS"):
+                finish_files(snapshot, deliver)
+            if kind == b"FILE":
+                files = read_file_body(Cursor(body, "FILE body"), snapshot)
+                deliver(files[0], b"")
+            elif kind == b"RUN ":
+                rows += decode_run(source, snapshot, read_run_body(Cursor(body, "RUN body"), snapshot), deliver)
+            elif kind == b"BLKS":
+                require(len(body) == len(rows), "size of BLKS (R8-1)")
+                require(body == rows, "rows of BLKS (R8-2)")
+                break
+            elif kind == b"hash" and hashes:
+                import hashes as companion
+                hash_body = companion.keep_body(body, hash_body)
+            snapshot.sections.append((kind, source.at - offset, b"" if is_ancillary(kind) else body, files))
+        offset, (_, body) = source.at, read_section(source, snapshot)
+        check_index(Cursor(body, "index"), header, snapshot)
+        index_end = source.at
+        for found, real, rule in zip(read_trailer(source.read(TRAILER_SIZE)), (offset, index_end - offset, index_end + TRAILER_SIZE),
+                                     ("Index_Offset (R3-20)", "Index_Size (R3-21)", "Total_Size (R3-22)")):
+            require(found == real, "trailer: " + rule)
+        require(not source.read_up_to(1), "bytes after the trailer (R3-22)")
+        if hash_body is not None:
+            import hashes as companion
+            companion.check_hashes(hash_body, snapshot)
+    except (MemoryError, RecursionError):
+        raise LmcError("LIMIT", "out of memory") from None
     return snapshot
 
 
-def lay_out(files, tables):
-    """The snapshot of these files that has the tensors of tables, if they are the same files."""
-    left, found, parents = {path: (kind, data) for path, kind, data in files}, [], set()
-    for file in tables.files:
-        kind, data = left.pop(file.path, (None, b""))
-        if (kind, len(data)) != (file.kind, file.size):
-            return None
-        found.append((file.path, kind, data, [Tensor(t.name, t.dtype, t.shape, t.offset, t.size) for t in file.tensors]))
-        parts = file.path.split(b"/")
-        parents.update(b"/".join(parts[:i]) for i in range(1, len(parts)))
-    return make_snapshot(found) if left.keys() <= parents else None
+def decode_run(source, snapshot, run, deliver):
+    """The rows of its blocks."""
+    rows = bytearray()
+    for number in range(run.n_blocks):
+        row, data = read_block(source, snapshot, run, number, lambda *what: fetch(snapshot, *what))
+        rows += row
+        add_to_stream(snapshot, data, deliver)
+    return rows
 
 
-def read_tables(snapshot, stream):
-    """A snapshot with the files of the one in stream, as its index says; None if that cannot be read yet."""
-    if not stream.seekable():
-        return None
-    tables, at = Snapshot(level=snapshot.level), stream.tell()
-    tables.incompatible = snapshot.incompatible
-    size = stream.seek(0, os.SEEK_END)
-    try:
-        stream.seek(max(size - TRAILER_SIZE, 0))
-        trailer = stream.read(TRAILER_SIZE)
-        require(trailer[32:] == END_MAGIC, "no trailer", "TRUNCATED")
-        offset, index_size, total_size = read_trailer(trailer)
-        require(offset + index_size + TRAILER_SIZE == total_size == size, "trailer disagrees with the file (R10.3-5, R10.3-6)")
-        stream.seek(offset)
-        kind, _, body = read_section(Input(stream), tables)
-    finally:
-        stream.seek(at)
-    require(kind == b"INDX", "the last section is no INDX")
-    body = Cursor(body, "index")
-    n_sections, = body.fields("%dx I %dx" % (HEADER_SIZE, 4 + 32))
-    for _ in range(n_sections):
-        kind, size = body.fields("8x 4s 4x Q 8x")
-        if kind == b"FILE":
-            for file in read_file_body(Cursor(body.take(size), "FILE body"), tables):
-                if file.size is None:
-                    file.size, = body.fields("Q")
-                body.take(4 + 32 * (len(file.tensors) or 1))
-        elif kind == b"RUN ":
-            run = Cursor(body.take(size), "RUN body")
-            run_size, log2_block_size = run.varint(), run.byte()
-            require(run_size > 0 and log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Run_Size or Log2_Block_Size")
-            body.take(8 * ((run_size - 1 >> log2_block_size) + 1))
-    return tables
+def fetch(snapshot, run, number, offset, size):
+    """What a segment refers to."""
+    if run.prediction == BASE:
+        require(snapshot.base is not None, "the base is needed (R7-1)", "BASE_MISSING")
+        file, tensor = snapshot.base.items[number]
+        return snapshot.base.read_file(file, tensor.offset + offset, size)
+    if run.prediction == TEXT:
+        return snapshot.files[number].text.cut(offset, offset + size)
+    return snapshot.read_file(snapshot.files[number], offset, size)
 
 
-# ---- 9.4 What is a safetensors file ----
-
-MAX_JSON_SIZE = 100000000
-MAX_JSON_DEPTH = 64
-
-
-class Number(str):
-    """A number of JSON, as it is written."""
-
-    def whole(self):
-        require(re.fullmatch("0|[1-9][0-9]*", self) and len(self) <= 19 and int(self) <= MAX_SIZE, "no whole number below 2^63")
-        return int(self)
-
-
-class Json:
-    """Reads RFC 8259 from text. What is not: LmcError."""
-    SPACE = re.compile(r"[ \t\n\r]*")
-    NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-    PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
-    ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))')
-    SHORT = dict(zip('"\\/bfnrt', '"\\/\b\f\n\r\t'))
-
-    def __init__(self, text):
-        self.text, self.at = text, 0
-
-    def skip(self, token):
-        """Whether that comes next; if so, it and the white space behind it are taken."""
-        if not self.text.startswith(token, self.at):
-            return False
-        self.at = self.SPACE.match(self.text, self.at + len(token)).end()
-        return True
-
-    def match(self, pattern):
-        found = pattern.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return found
-
-    def value(self, depth=1):
-        """depth: of the value, if it is an array or object."""
-        if self.skip("{"):
-            return self.members(depth)
-        if self.skip("["):
-            return self.elements(depth)
-        if self.text.startswith('"', self.at):
-            return self.string()
-        for word, value in (("true", True), ("false", False), ("null", None)):
-            if self.skip(word):
-                return value
-        number = self.match(self.NUMBER)
-        require(number, "no JSON value")
-        self.skip("")
-        return Number(number.group())
-
-    def members(self, depth):
-        require(depth <= MAX_JSON_DEPTH, "JSON is nested too deep")
-        found = {}
-        if self.skip("}"):
-            return found
-        while True:
-            key = self.string()
-            require(key not in found, "a key twice")
-            require(self.skip(":"), "no colon")
-            found[key] = self.value(depth + 1)
-            if self.skip("}"):
-                return found
-            require(self.skip(","), "no comma")
-
-    def elements(self, depth):
-        require(depth <= MAX_JSON_DEPTH, "JSON is nested too deep")
-        found = []
-        if self.skip("]"):
-            return found
-        while True:
-            found.append(self.value(depth + 1))
-            if self.skip("]"):
-                return found
-            require(self.skip(","), "no comma")
-
-    def string(self):
-        require(self.text.startswith('"', self.at), "no string")
-        self.at += 1
-        pieces = []
-        while True:
-            pieces.append(self.match(self.PLAIN).group())
-            if self.skip('"'):
-                return "".join(pieces)
-            escape = self.match(self.ESCAPE)
-            require(escape, "no character that a string may have, or no escape: a lone surrogate is none")
-            short, high, low, unit = escape.groups()
-            if short:
-                pieces.append(self.SHORT[short])
-            elif unit:
-                pieces.append(chr(int(unit, 16)))
-            else:
-                pieces.append(chr(0x10000 + (int(high, 16) - 0xD800 << 10) + int(low, 16) - 0xDC00))
+def add_to_stream(snapshot, data, deliver):
+    """Decoded bytes into the files in which they come next."""
+    at = 0
+    while at < len(data):
+        file = snapshot.files[snapshot.filling]
+        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
+        if piece:
+            add_to_file(file, piece, snapshot.keep)
+            deliver(file, piece)
+            at += len(piece)
+        else:
+            next_file(snapshot, deliver)
 
 
-def find_safetensors(data):
-    """The tensors if data is a safetensors file: u64 size of the JSON, the JSON, the tensors without gaps."""
-    size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or size > min(len(data) - 8, MAX_JSON_SIZE):
-        return []
-    try:
-        json_reader = Json(bytes(data[8:8 + size]).decode("utf-8"))
-        require(json_reader.text.startswith("{"), "no JSON object")
-        members = json_reader.value()
-        require(json_reader.at == len(json_reader.text), "something follows the JSON object")
-        tensors = [tensor_of(name, entry, 8 + size) for name, entry in members.items() if name != "__metadata__"]
-        tensors.sort(key=lambda tensor: (tensor.offset, tensor.size, tensor.name))
-        end = 8 + size
-        for tensor in tensors:
-            require(tensor.offset == end, "tensors are not side by side")
-            end = tensor.end
-        require(end <= len(data), "tensor ends after its file")
-    except (LmcError, UnicodeDecodeError):
-        return []                              # plain bytes
-    return tensors
+def next_file(snapshot, deliver):
+    finish_file(snapshot.files[snapshot.filling])
+    snapshot.filling += 1
+    deliver(snapshot.files[snapshot.filling], b"")
 
 
-def tensor_of(name, entry, start):
-    """start: of the tensors' bytes."""
-    require(isinstance(entry, dict), "no object")
-    dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-    require(type(dtype) is str and type(shape) is list and type(offsets) is list and len(offsets) == 2, "dtype, shape or data_offsets")
-    require(all(type(number) is Number for number in shape + offsets), "no number")
-    name, dtype, shape, (first, last) = name.encode(), dtype.encode(), tuple(map(Number.whole, shape)), map(Number.whole, offsets)
-    require(len(name) <= MAX_NAME_SIZE and 1 <= len(dtype) <= MAX_DTYPE_SIZE and len(shape) <= MAX_RANK, "section 5.1: sizes")
-    require(b"\0" not in name + dtype, "section 2: zero byte")
-    require(first <= last and (dtype not in DTYPE_BITS or size_of(dtype, shape) == last - first), "data_offsets")
-    return Tensor(name, dtype, shape, start + first, last - first)
-
-
-# ---- 9.5 The hash section ----
-
-
-SHA256_HASHES = bytes([1, 0, 0, 0, 0, 0, 0, 0])
-
-
-def check_hashes(body, snapshot):
-    """The section "hash" of Algorithm 1: Snapshot_Hash, and SHA-256 of every tensor and of what else is in every file."""
-    hashes = b"".join(tensor.sha256 for file in snapshot.files for tensor in file.tensors + [file])
-    require(body[8:] == hash_snapshot(snapshot) + hashes, "a hash of the section hash, or its size (R9.5-2, R9.5-3, R9.5-5)")
-
-
-def hash_snapshot(snapshot):
-    """Of what this function puts together: all that the snapshot says, in one form."""
-    parts = [b"LMC content 1\0", struct.pack("<Q", len(snapshot.files))]
-    for file in sorted(snapshot.files, key=lambda file: file.path):
-        form = IS_DIRECTORY * (file.kind == DIRECTORY) | HAS_MODE * (file.mode is not None) | HAS_MTIME * (file.mtime is not None)
-        seconds, nanoseconds = divmod(file.mtime or 0, 10**9)
-        parts += [struct.pack("<I", len(file.path)), file.path,
-                  struct.pack("<BQIqIQ", form, file.size, file.mode or 0, seconds, nanoseconds, len(file.tensors))]
-        for tensor in file.tensors:
-            parts += [struct.pack("<I", len(tensor.name)), tensor.name, bytes([len(tensor.dtype)]), tensor.dtype,
-                      struct.pack("<B%dQ" % len(tensor.shape), len(tensor.shape), *tensor.shape),
-                      struct.pack("<QQBBI", tensor.offset, tensor.size, *tensor.loss), tensor.sha256]
-        parts.append(file.sha256)
-    for key, value in snapshot.metadata:
-        if not key.startswith(b"lmc.") or key == b"lmc.links":
-            parts += [struct.pack("<II", len(key), len(value)), key, value]
-    return hashlib.sha256(b"".join(parts)).digest()
-
-
-# ---- 10. Index and trailer ----
-
-IDENTITY_OFFSET = HEADER_SIZE + 8              # in the INDX body
-MAX_VALUE_SIZE = 1 << 28
-TRAILER_SIZE = 40
-END_MAGIC = bytes.fromhex("824C4D430D0A1A0A")
+def finish_files(snapshot, deliver):
+    """Those of the stream that is complete."""
+    if snapshot.files:
+        while snapshot.filling < len(snapshot.files) - 1:
+            next_file(snapshot, deliver)
+        finish_file(snapshot.files[-1])
+        snapshot.filling += 1
 
 
 def check_index(body, header, snapshot):
-    require(body.take(HEADER_SIZE) == header, "index: copy of the file header (R10.1-1)")
-    n_sections, n_metadata, identity = body.fields("II32s")
-    require(n_sections == len(snapshot.entries), "index: N_Sections (R10.1-2)")
-    for offset, copy, what in snapshot.entries:
-        require(body.take(8) == struct.pack("<Q", offset), "index: Offset of a section (R10.1-4, R10.1-5)")
-        require(body.take(len(copy)) == copy, "index: copy of a section (R10.1-6)")
-        if isinstance(what, list):             # files
-            for file in what:
-                require(not file.unknown or body.take(8) == struct.pack("<Q", file.size), "index: File_Size (R10.1-10)")
-                require(body.take(4) == struct.pack("<I", file.crc), "index: File_CRC (R10.1-11)")
-                for tensor in file.tensors or [file.whole]:
-                    require(body.take(32) == tensor.identity, "index: identity of a tensor or file (R10.1-12)")
-        elif what is not None:                 # sizes and CRCs of blocks
-            require(body.take(len(what)) == what, "index: size or Header_CRC of a block (R10.1-8, R10.1-9)")
-    snapshot.identity = identify_snapshot(snapshot)
-    require(identity == snapshot.identity, "index: identity of the snapshot (R10.1-3)")
-    for _ in range(n_metadata):
+    require(body.take(HEADER_SIZE) == header, "index: copy of the header (R8-3)")
+    fingerprint, n_sections, n_metadata = body.fields("16sII")
+    set_items(snapshot)
+    require(n_sections == len(snapshot.sections), "index: N_Sections (R8-5)")
+    for kind, stored_size, section_body, files in snapshot.sections:
+        require((body.take(4), body.varint()) == (kind, stored_size), "index: Kind or Stored_Size (R8-5)")
+        if not is_ancillary(kind):
+            require(body.varint() == len(section_body) and body.take(len(section_body)) == section_body, "index: body of a section (R8-5)")
+        for file in files:
+            require(not file.unknown or body.fields("Q") == (file.size,), "index: File_Size (R8-9)")
+            require(body.fields("I") == (file.crc,), "index: File_CRC (R8-10)")
+            for tensor in file.tensors or [file.whole]:
+                require(body.take(FINGERPRINT_SIZE) == tensor.fingerprint, "index: fingerprint of a tensor or file (R8-11)")
+    require(fingerprint == snapshot.fingerprint, "index: Snapshot_Fingerprint (R8-4)")
+    read_metadata(body, n_metadata, snapshot)
+
+
+def read_metadata(body, n_metadata, snapshot):
+    """The end of the index."""
+    for _ in range(body.count(n_metadata, 9, "N_Metadata")):
         key_size, value_size = body.fields("II")
-        require(1 <= key_size <= MAX_NAME_SIZE and value_size <= MAX_VALUE_SIZE, "size of a metadata entry (R10.2-1, R10.2-2)")
+        require(1 <= key_size <= MAX_NAME_SIZE and value_size <= MAX_VALUE_SIZE, "size of a metadata entry (R8-13)")
         key = body.string(key_size)
-        require(not snapshot.metadata or snapshot.metadata[-1][0] < key, "metadata keys do not ascend (R10.2-3)")
+        require(not snapshot.metadata or snapshot.metadata[-1][0] < key, "metadata keys do not ascend (R8-14)")
         snapshot.metadata.append((key, body.take(value_size)))
     read_extensions(body)
 
 
-def check_trailer(trailer, index_start, index_end):
-    require(read_trailer(trailer) == (index_start, index_end - index_start, index_end + TRAILER_SIZE),
-            "trailer disagrees with the file (R10.3-5, R10.3-6)")
+# ---- 8. What a range reader does ----
+
+KEPT_BLOCKS = 16
+WORK_FACTOR, WORK_START = 64, 1 << 22          # R9-5
 
 
-def read_trailer(trailer):
-    """Index_Offset, Index_Size and Total_Size."""
-    index_offset, index_size, total_size, major, _minor, reserved, checksum, magic = struct.unpack("<QQQBBHI8s", trailer)
-    require(magic == END_MAGIC, "End_Magic (R10.3-1)")
-    require(checksum == crc32c(trailer[:28]), "trailer (R10.3-2)", "CHECKSUM")
-    require(major == FORMAT_MAJOR, "format %d.x by the trailer (R10.3-3)" % major, "VERSION")
-    require(reserved == 0, "reserved field of the trailer (R10.3-4)", "UNSUPPORTED")
-    return index_offset, index_size, total_size
+class Reader(Snapshot):
+    """Reads parts of a file by its index. stream can be sought in, and stays open. bases: paths; without any, only what does not depend on
+    the base can be read (R7-8)."""
 
+    def __init__(self, stream, bases=(), bits=ALL_BITS, limit=None):
+        super().__init__(bits=bits, limit=limit)
+        self.stream, self.kept, self.status_of_wrong_reference = stream, {}, "BASE_WRONG"
+        try:
+            header = Input(stream, 0).read_up_to(HEADER_SIZE)
+            read_header(header, self)
+            bases = bases if isinstance(bases, Bases) else Bases(bases)
+            if self.base_fingerprint and bases.paths:
+                self.base = find_base(self, bases, stream, True)
+            self.read_index(header)
+        except (MemoryError, RecursionError):
+            raise LmcError("LIMIT", "out of memory") from None
+        self.chain, self.work = 1 + getattr(self.base, "chain", 0), None
+
+    def read_index(self, header):
+        size = self.stream.seek(0, os.SEEK_END)
+        require(size >= HEADER_SIZE + TRAILER_SIZE, "the input ends early (R3-15)", "TRUNCATED")
+        index_offset, index_size, total_size = read_trailer(Input(self.stream, size - TRAILER_SIZE).read(TRAILER_SIZE), "TRUNCATED")
+        require(total_size <= size, "the input is smaller than Total_Size (R3-22)", "TRUNCATED")
+        require(total_size == size == index_offset + index_size + TRAILER_SIZE, "trailer disagrees with the file (R3-21, R3-22)")
+        source, outside = Input(self.stream, index_offset), Snapshot()
+        outside.files, outside.has_blks = [None], True                          # so an INDX may come, and nothing else
+        _, body = read_section(source, outside)
+        require(source.at == index_offset + index_size, "Index_Size (R3-21)")
+        body = Cursor(body, "index")
+        require(body.take(HEADER_SIZE) == header, "index: copy of the header (R8-3)")
+        fingerprint, n_sections, n_metadata = body.fields("16sII")
+        at = HEADER_SIZE
+        for _ in range(body.count(n_sections, 5, "N_Sections")):
+            at += self.read_entry(body, at)
+        place_section(b"BLKS", self)           # R8-7
+        self.blks_at = at + SECTION_HEADER_SIZE
+        require(self.blks_at + ROW.size * self.n_blocks == index_offset, "index: the sections do not reach to it (R8-6)")
+        read_metadata(body, n_metadata, self)
+        set_items(self)
+        require(fingerprint == self.fingerprint, "index: Snapshot_Fingerprint (R8-4)")
+
+    def read_entry(self, body, at):
+        """Stored_Size. at: where the section starts."""
+        kind, stored_size = body.take(4), body.varint()
+        check_kind(kind)
+        require(kind not in (b"BLKS", b"INDX"), "index: entry of the Kind %s (R8-7)" % kind.decode())
+        place_section(kind, self)
+        if is_ancillary(kind):
+            require(SECTION_HEADER_SIZE <= stored_size, "index: Stored_Size (R8-8)")
+            return stored_size
+        body_size = body.varint()
+        part = Cursor(body.take(body_size), "%s body in the index" % kind.decode())
+        if kind == b"RUN ":
+            run = read_run_body(part, self)
+            run.at, run.stored_size = at + SECTION_HEADER_SIZE + body_size, stored_size - SECTION_HEADER_SIZE - body_size
+            return stored_size
+        require(stored_size == SECTION_HEADER_SIZE + body_size, "index: Stored_Size (R8-8)")
+        for file in read_file_body(part, self):
+            file.size_in_index = body.fields("Q")[0] if file.unknown else None
+            file.crc, = body.fields("I")
+            for tensor in file.tensors or [file.whole]:
+                tensor.fingerprint = body.take(FINGERPRINT_SIZE)
+            if file.whole:
+                file.fingerprint, file.whole.size = file.whole.fingerprint, file.size_in_index if file.unknown else file.size
+        return stored_size
+
+    def read(self, file, offset, size):
+        """What a caller asks for: bytes of a file."""
+        if not 0 <= offset <= offset + size <= file.size:
+            raise ValueError("not within the file")
+        reader, work = self, [WORK_FACTOR * (size + WORK_START) * self.chain]   # one number for all of a chain: bytes that may be decoded
+        while isinstance(reader, Reader):
+            reader.work, reader = work, reader.base
+        try:
+            return self.read_file(file, offset, size)
+        except (MemoryError, RecursionError):
+            raise LmcError("LIMIT", "out of memory") from None
+
+    def read_file(self, file, offset, size):
+        at, end, made = file.start + offset, file.start + offset + size, bytearray()
+        while at < end:
+            run = self.runs[bisect.bisect_right(self.run_ends, at)]
+            number, first = divmod(at - run.start, run.block_size)
+            piece = self.read_block(run, number)[first:first + end - at]
+            made += piece
+            at += len(piece)
+        return made
+
+    def read_block(self, run, number):
+        key = run.start, number
+        if key in self.kept:
+            self.kept[key] = self.kept.pop(key)                                 # it is the last one now
+            return self.kept[key]
+        self.work[0] -= run.block_size_of(number)
+        require(self.work[0] >= 0, "what segments refer to takes too long to decode (R9-5)", "LIMIT")
+        if run.places is None:
+            self.read_rows(run)
+        row, place = run.places[number]
+        real, data = read_block(Input(self.stream, place), self, run, number, lambda *what: fetch(self, *what))
+        require(real == row, "a block is not that of its row in BLKS (R8-2)")
+        self.kept[key] = data
+        if len(self.kept) > KEPT_BLOCKS:
+            del self.kept[next(iter(self.kept))]
+        return data
+
+    def read_rows(self, run):
+        rows = Input(self.stream, self.blks_at + ROW.size * run.first_block).read(ROW.size * run.n_blocks)
+        places, at = [], run.at
+        for size, header_crc in ROW.iter_unpack(rows):
+            places.append((ROW.pack(size, header_crc), at))
+            at += size
+        require(at == run.at + run.stored_size, "index: Stored_Size of a run (R8-8)")
+        run.places = places
+
+    def find(self, name, path=None):
+        """Pairs of file and tensor of that name."""
+        return [(file, tensor) for file in self.files for tensor in file.tensors if tensor.name == name and path in (None, file.path)]
+
+    def read_tensor(self, file, tensor):
+        data = self.read(file, tensor.offset, tensor.size)
+        sums = Sums()
+        sums.add(data)
+        require(fingerprint_of(tensor, TENSOR, tensor.shape, tensor.size, sums) == tensor.fingerprint, "index: fingerprint (R8-11)")
+        return bytes(data)
+
+
+Snapshot.status_of_wrong_reference = "CORRUPT"                                  # R4-49; R7-9
 
 # ---- As a module ----
 
 
 def decode(data, bases=(), **how):
-    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: level, hashes and limit, as the options of the command.
+    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: bits, hashes and limit, as the options of the command.
     Raises LmcError."""
     return decode_stream(io.BytesIO(data), bases, keep=True, **how)
 
 
-# ---- As a command ----
-
-EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}       # others: 3
-
-
-def links_of(value, files):
-    """The links of a directory (section 10.2), as (b"s" or b"h", Path, Target)."""
-    links, contents = [], {file.path: file for file in files}
-    require(value[-1:] in (b"", b"\0") and value.count(b"\0") % 2 == 0, "lmc.links ends within a link (R10.2-5)")
-    parts = value.split(b"\0")[:-1]
-    for head, target in zip(parts[0::2], parts[1::2]):
-        kind, path = head[:1], head[1:]
-        require(kind in (b"s", b"h") and 1 <= len(target) <= MAX_PATH_SIZE, "a link of another Type, or the size of its Target (R10.2-5)")
-        for name in [path] + ([target] if kind == b"h" else []):
-            require(len(name) <= MAX_PATH_SIZE and b"\\" not in name and not {b"", b".", b".."} & set(name.split(b"/")),
-                    "Path of a link (R10.2-5, R10.2-6)")
-        require(not links or links[-1][1] < path, "links do not ascend (R10.2-6)")
-        links.append((kind, path, target))
-    symbolic = {path for kind, path, _ in links if kind == b"s"}
-    require(not symbolic & contents.keys(), "a link where a file is (R10.2-8)")
-    require(not any(symbolic & parents_of(path) for path in [*contents, *symbolic]), "something below a link (R10.2-8)")
-    for kind, path, target in links:
-        if kind == b"h":
-            pair = [contents.get(name) for name in (path, target)]
-            require(all(pair) and path != target and pair[0].kind == pair[1].kind == REGULAR and pair[0].crc == pair[1].crc and
-                    pair[0].size == pair[1].size, "a hard link of two that are not one (R10.2-7)")
-        else:
-            require(not any(contents[name].kind == REGULAR for name in parents_of(path) & contents.keys()), "a link below a file (R10.2-8)")
-    return links
+def read_tensor(stream, name, bases=(), path=None, **how):
+    """The bytes of the first tensor of that name (of the file of that path), by ranges of stream. KeyError: there is none."""
+    reader = Reader(stream, bases, **how)
+    for file, tensor in reader.find(name, path):
+        return reader.read_tensor(file, tensor)
+    raise KeyError(name)
 
 
-def parents_of(path):
-    return {path[:i] for i, byte in enumerate(path) if byte == 0x2F}
-
-
-class Restore:
-    """Writes the files below a temporary directory beside OUT; publish() moves them there."""
-
-    def __init__(self, out):
-        self.out, self.open = out, None
-        # mkdtemp makes it readable by us alone; root in it gets the usual mode.
-        self.temporary = tempfile.mkdtemp(prefix=".lmc-", dir=None if out == "-" else os.path.dirname(os.path.abspath(out)))
-        self.root = os.path.join(os.fsencode(self.temporary), b"root")
-        os.mkdir(self.root)
-
-    def deliver(self, file, piece):
-        if piece:
-            self.open.write(piece)
-            return
-        self.close()
-        path = os.path.join(self.root, file.path or b"file")
-        os.makedirs(path if file.kind == DIRECTORY else os.path.dirname(path), exist_ok=True)
-        if file.kind == REGULAR:
-            self.open = open(path, "xb")
-
-    def publish(self, files, metadata=()):
-        self.close()
-        if files[0].path or files[0].kind == DIRECTORY:
-            for kind, path, target in links_of(dict(metadata).get(b"lmc.links", b""), files):
-                self.make_link(kind, path, target)
-        for file in sorted(files, key=lambda file: file.path, reverse=True):        # a directory after what is in it
-            path = os.path.join(self.root, file.path or b"file")
-            if file.mtime is not None:
-                try:
-                    os.utime(path, ns=(file.mtime, file.mtime))
-                except (OverflowError, OSError):
-                    pass                       # a time that this system does not have
-            if file.mode is not None:
-                os.chmod(path, file.mode & 0o777)                               # no set-user-ID bits from strangers
-        single = not files[0].path                 # section 5.1
-        path = os.path.join(self.root, b"file") if single else self.root
-        if self.out != "-":
-            os.rename(path, os.fsencode(self.out))
-        elif len(files) == 1 and files[0].kind == REGULAR:
-            with open(os.path.join(self.root, files[0].path or b"file"), "rb") as data:
-                shutil.copyfileobj(data, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
-        else:
-            raise OSError("the snapshot is a directory: standard output takes one file only")
-
-    def make_link(self, kind, path, target):
-        """Section 10.2. The directory is new and private, and no link was made below another one: none is followed."""
-        path, folder = os.path.join(self.root, path), os.path.dirname(path)
-        if kind == b"h":
-            require(filecmp.cmp(path, os.path.join(self.root, target), shallow=False), "a hard link of two that are not one (R10.2-7)")
-            os.remove(path)
-            os.link(os.path.join(self.root, target), path)
-        else:
-            os.makedirs(os.path.join(self.root, folder), exist_ok=True)
-            os.symlink(target, path)
-
-    def close(self):
-        if self.open:
-            self.open.close()
-            self.open = None
-
-    def remove(self):
-        if self.open:
-            self.open.close()
-        shutil.rmtree(self.temporary, ignore_errors=True)
-
-
-def describe(snapshot):
-    def text(string):
-        return string.decode("utf-8", "backslashreplace")
-    base = snapshot.base_identity.hex() if snapshot.base_identity else None
-    metadata = {text(k): text(v) for k, v in snapshot.metadata}
-    return json.dumps({"identity": snapshot.identity.hex(), "base": base, "metadata": metadata, "files": [
-        {"path": text(f.path), "kind": "directory" if f.kind == DIRECTORY else "regular", "size": f.size, "crc32c": "%08x" % f.crc,
-         "mode": f.mode, "mtime_ns": f.mtime, "identity": f.identity.hex() if f.identity else None,
-         "tensors": [{"name": text(t.name), "dtype": text(t.dtype), "shape": t.shape, "offset": t.offset, "size": t.size,
-                      "identity": t.identity.hex(), "generation": t.loss[0], "measure": MEASURES[t.loss[1]], "error": t.loss[2] / 2**32}
-                     for t in f.tensors]} for f in snapshot.files]}, indent=1)
-
-
-def main(arguments):
-    bases, how, listing, restore = [], {}, False, None
-    try:
-        while arguments[0].startswith("--"):
-            option, *arguments = arguments
-            if option == "--base":
-                bases.append(arguments.pop(0))
-            elif option in ("--level", "--limit"):
-                how[option[2:]] = int(arguments.pop(0))
-            elif option == "--hashes":
-                how["hashes"] = True
-            elif option == "--list":
-                listing = True
-            else:
-                raise ValueError
-        if len(arguments) != (1 if listing else 2) or not 0 <= how.get("level", 0) <= ALL_LEVELS:
-            raise ValueError
-    except (IndexError, ValueError):
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        with (sys.stdin.buffer if arguments[0] == "-" else open(arguments[0], "rb")) as stream:
-            if bases and not stream.seekable():
-                stream = spool(stream)
-            if listing:
-                print(describe(decode_stream(stream, bases, **how)))
-            else:
-                restore = Restore(arguments[1])
-                snapshot = decode_stream(stream, bases, restore.deliver, **how)
-                restore.publish(snapshot.files, snapshot.metadata)
-    except LmcError as error:
-        print("lmc_decode: %s" % error, file=sys.stderr)
-        return EXIT_CODES.get(error.status, 3)
-    except OSError as error:
-        print("lmc_decode: IO: %s" % error, file=sys.stderr)
-        return 1
-    finally:
-        if restore:
-            restore.remove()
-    return 0
-
-
-def spool(stream):
-    """A pipe as a file, for read_tables."""
-    file = tempfile.TemporaryFile()
-    shutil.copyfileobj(stream, file)
-    file.seek(0)
-    return file
-
+EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}       # of the command (restore.py); others: 3
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    import restore
+    sys.exit(restore.main(sys.argv[1:]))

@@ -828,6 +828,13 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ *
+ * Without its base a delta can be checked, too: with neither base nor write, in_place or
+ * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
+ * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
+ * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
+ * read_back.
+ *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
@@ -950,7 +957,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
-#define LMC_FILE_HEADER_SIZE 80u
+#define LMC_FILE_HEADER_SIZE 64u
 LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
                                                        lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else

@@ -5,13 +5,12 @@
  * element and is nested. An encoder makes no such block, but may. */
 void t_test_workspace(void)
 {
-    const size_t n = 65536, size = 8 * n, ws_size = lmc_block_workspace_size(n), more = 4 * ws_size;
-    const lmc_position position = {0, 0};
+    const size_t n = 65536, size = 8 * n, ws_size = lmc_block_workspace_size(n, 8), more = 4 * ws_size;
     uint8_t *const block = (uint8_t *)malloc(size), *const content = (uint8_t *)malloc(size),
                    *const ws = (uint8_t *)malloc(more);
     t_guard exact = t_new_guard(ws_size);
     size_t payload_size, got = 0;
-    lmc__block_crcs crcs = {0, 0};
+    lmc__block_coding coding;
     lmc__plan plan;
     lmc__encoder e;
     unsigned p, i;
@@ -34,13 +33,15 @@ void t_test_workspace(void)
         e.stack.top = top;
     }
     payload_size = (size_t)(e.out - block) - LMC_BLOCK_HEADER_SIZE;
-    CHECK(payload_size < size / 64); /* the masks are nested */
-    crcs.content = e.k->crc32c(0, content, size);
-    lmc__put_block_header(block, 3 | LMC__LAYOUT_PLANES << 5, 0, 0, n, payload_size, crcs, e.k,
-                          position);
+    CHECK(payload_size < size / 32); /* the masks are nested */
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.payload_size = payload_size;
+    coding.content_crc = e.k->crc32c(0, content, size);
+    lmc__put_block_header(block, &coding, 8, n, e.k, 0);
     memset(ws, 0xA5, size);
     CHECK_STATUS(t_block_decode(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL,
-                                0, position, t_tail(&exact, ws_size), ws_size),
+                                0, 0, t_tail(&exact, ws_size), ws_size),
                  LMC_OK);
     CHECK(got == size && memcmp(ws, content, size) == 0);
     free(block);

@@ -30,36 +30,33 @@ static void t_kernel_step(void)
     }
 
 T_WRAP(uint32_t, crc32c, (uint32_t crc, const uint8_t *p, size_t size), (crc, p, size))
-T_WRAP(uint64_t, crc64, (uint64_t crc, const uint8_t *p, size_t size), (crc, p, size))
-T_WRAP(uint32_t, count_classes,
-       (const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-        unsigned width, const lmc__grouping *grouping, uint8_t *tally),
-       (k, counts, base, n, width, grouping, tally))
+T_WRAP(uint64_t, sum64, (const uint8_t *p, size_t size), (p, size))
+T_WRAP_VOID(count_classes,
+            (size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+             const lmc__grouping *grouping, uint8_t *tally),
+            (counts, base, n, width, grouping, tally))
 T_WRAP_VOID(split,
-            (const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width, int rotate),
-            (planes, src, n, width, rotate))
+            (const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+             enum lmc__order order),
+            (planes, src, n, width, order))
 T_WRAP(uint32_t, split_root,
        (const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
-        size_t n, unsigned width, int rotate, uint64_t *crc64),
-       (k, planes, root, src, n, width, rotate, crc64))
+        size_t n, unsigned width, enum lmc__order order, uint64_t *sum),
+       (k, planes, root, src, n, width, order, sum))
 T_WRAP(int, is_constant, (const uint8_t *src, size_t n), (src, n))
 T_WRAP_VOID(map, (uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table),
             (dst, src, n, table))
 T_WRAP(size_t, partition,
        (uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split),
        (mask, left, right, src, n, split))
-T_WRAP_VOID(fold,
-            (uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low, size_t n,
-             const lmc__joint *joint),
-            (symbols, packed, high, low, n, joint))
 T_WRAP(uint32_t, group,
        (const lmc__kernels *k, lmc__classes *classes, const uint8_t *src, const uint8_t *base,
-        size_t n, unsigned width, int subtract, const lmc__grouping *grouping),
-       (k, classes, src, base, n, width, subtract, grouping))
+        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping),
+       (k, classes, src, base, n, width, order, grouping))
 T_WRAP(size_t, list_changes,
-       (const lmc__kernels *k, uint32_t crcs[2], const lmc__changed *changed, size_t most,
+       (const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed, size_t most,
         const uint8_t *src, const uint8_t *base, size_t n, unsigned width),
-       (k, crcs, changed, most, src, base, n, width))
+       (k, crc, changed, most, src, base, n, width))
 T_WRAP_VOID(rank_changes,
             (size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base, size_t n,
              unsigned width, const lmc__grouping *grouping, const lmc__changed *changed,
@@ -91,14 +88,13 @@ void t_call_in_kernels(void (*on_kernel)(void *user), void *user)
     t_inner = lmc__get_kernels();
     t_wrapped = *t_inner;
     t_wrapped.crc32c = t_crc32c_;
-    t_wrapped.crc64 = t_crc64_;
+    t_wrapped.sum64 = t_sum64_;
     t_wrapped.count_classes = t_count_classes_;
     t_wrapped.split = t_split_;
     t_wrapped.split_root = t_split_root_;
     t_wrapped.is_constant = t_is_constant_;
     t_wrapped.map = t_map_;
     t_wrapped.partition = t_partition_;
-    t_wrapped.fold = t_fold_;
     t_wrapped.group = t_group_;
     t_wrapped.list_changes = t_list_changes_;
     t_wrapped.rank_changes = t_rank_changes_;

@@ -1,11 +1,23 @@
-/* private_trees.h - every tree up to a size, against the words of the spec (8.1 - 8.4): which
+/* private_trees.h - every tree up to a size, against the words of the spec (6.1 - 6.4): which
  * headers are trees, what a list coded with one decodes to. Included by t_lmc.c, which sees what is
  * private to lmc.h. */
 #include "t.h"
 
 #define MAX_LIST 320u
 
-/* -- the spec's pseudo code; no list is longer than MAX_LIST -- */
+/* -- the spec's pseudo code -- */
+
+/* Where the lists of nodes lie while their parents wait. */
+static uint8_t model_room[1 << 21];
+static size_t model_used;
+
+static uint8_t *model_list(size_t n)
+{
+    uint8_t *const list = model_room + model_used;
+    if (n > sizeof model_room - model_used) abort();
+    model_used += n;
+    return list;
+}
 
 typedef struct model_tree {
     unsigned n, escape; /* escape: the index of its leaf; n if there is none */
@@ -89,40 +101,48 @@ static int model_gaps(model_input *input, size_t n, unsigned s, unsigned polarit
     return 1;
 }
 
-static int model_mask(model_input *input, size_t n, unsigned nesting, uint8_t *bits)
+static int model_mask(model_input *input, size_t n, unsigned nesting, int is_of_class,
+                      uint8_t *bits)
 {
     model_tree frozen;
     model_input coded;
-    uint8_t bytes[MAX_LIST / 8];
+    const size_t used = model_used;
+    uint8_t *bytes;
     unsigned mode;
     size_t i;
-    if (n < 256 || nesting == 3) return model_bits(input, n, bits);
-    if (input->in == input->end || (mode = *input->in++) > (nesting ? 20 : 64)) return 0;
+    int done;
+    if (n < 256 || nesting == 2) return model_bits(input, n, bits);
+    if (input->in == input->end || (mode = *input->in++) > (is_of_class ? 64 : 20)) return 0;
     if (mode == 0) return model_bits(input, n, bits);
     if (mode > 20) return model_gaps(input, n, (mode - 21) >> 1, (mode - 21) & 1, bits);
     frozen = model_frozen((mode - 1) >> 1);
+    bytes = model_list((n + 7) / 8);
     if (!model_node(input, &frozen, 0, 0, (n + 7) / 8, nesting + 1, bytes)) return 0;
     for (i = 0; i < (n + 7) / 8; i++) bytes[i] = (uint8_t)(bytes[i] ^ (mode % 2 ? 0 : 0xFF));
     coded.in = bytes;
     coded.end = bytes + (n + 7) / 8;
-    return model_bits(&coded, n, bits);
+    done = model_bits(&coded, n, bits);
+    model_used = used;
+    return done;
 }
 
 static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x,
                       size_t n, unsigned nesting, uint8_t *list)
 {
-    uint8_t bits[MAX_LIST], left[MAX_LIST], right[MAX_LIST];
+    const size_t used = model_used;
+    uint8_t *const bits = model_list(n), *left, *right;
     size_t i, ones = 0, at[2] = {0, 0};
     unsigned a = 0, b, start = 0, leaf, d;
     if (n == 0) return 1;
     while (start < x) start += 1u << (15 - tree->length[a++]);
     for (b = a; b < tree->n && start < x + (1u << (15 - depth)); b++)
         start += 1u << (15 - tree->length[b]);
-    if (b - a == 1 && a != tree->escape) {
-        memset(list, tree->symbol[a], n);
-        return 1;
-    }
     if (b - a == 1) {
+        model_used = used;
+        if (a != tree->escape) {
+            memset(list, tree->symbol[a], n);
+            return 1;
+        }
         if ((size_t)(input->end - input->in) < n) return 0;
         memcpy(list, input->in, n);
         input->in += n;
@@ -138,14 +158,18 @@ static int model_node(model_input *input, const model_tree *tree, unsigned depth
             for (i = 0; i < n; i++) list[i] = (uint8_t)(list[i] | bits[i] << d);
         }
         for (i = 0; i < n; i++) list[i] = tree->symbol[a + list[i]];
+        model_used = used;
         return 1;
     }
-    if (!model_mask(input, n, nesting, bits)) return 0;
+    if (!model_mask(input, n, nesting, 0, bits)) return 0;
     for (i = 0; i < n; i++) ones += bits[i];
+    left = model_list(n - ones);
+    right = model_list(ones);
     if (!model_node(input, tree, depth + 1, x, n - ones, nesting, left) ||
         !model_node(input, tree, depth + 1, x + (1u << (14 - depth)), ones, nesting, right))
         return 0;
     for (i = 0; i < n; i++) list[i] = bits[i] ? right[at[1]++] : left[at[0]++];
+    model_used = used;
     return 1;
 }
 
@@ -235,6 +259,7 @@ static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *see
     size = (size_t)(e.out - out);
     input.in = out + header;
     input.end = e.out;
+    model_used = 0;
     if (!model_node(&input, &tree, 0, 0, n, 0, got) || input.in != input.end ||
         memcmp(got, list, n) != 0)
         return 0;
@@ -315,7 +340,7 @@ static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned ope
 /* -- gaps -- */
 
 static enum lmc_status get_mask(const tree_test *t, const uint8_t *in, size_t size, size_t n,
-                                unsigned nesting, const uint8_t **mask, size_t *used)
+                                int is_of_class, const uint8_t **mask, size_t *used)
 {
     lmc__decoder d;
     enum lmc_status status;
@@ -324,12 +349,12 @@ static enum lmc_status get_mask(const tree_test *t, const uint8_t *in, size_t si
     d.scratch = lmc__open_workspace(&d.stack, t->ws, t->ws_size);
     d.in = in;
     d.end = in + size;
-    status = lmc__get_mask(&d, nesting, n, mask);
+    status = lmc__get_mask(&d, 0, is_of_class, n, mask);
     *used = (size_t)(d.in - in);
     return status;
 }
 
-/* size bytes as a mask at nesting 0, by the library and by the model: the same mask, or both refuse
+/* size bytes as the mask of a class, by the library and by the model: the same mask, or both refuse
  * it. Returns whether it is one. */
 static int compare_mask(tree_test *t, t_guard *guard, const uint8_t *code, size_t size, size_t n)
 {
@@ -342,8 +367,9 @@ static int compare_mask(tree_test *t, t_guard *guard, const uint8_t *code, size_
     memcpy(in, code, size);
     input.in = in;
     input.end = in + size;
-    fits = model_mask(&input, n, 0, bits);
-    status = get_mask(t, in, size, n, 0, &mask, &used);
+    model_used = 0;
+    fits = model_mask(&input, n, 0, 1, bits);
+    status = get_mask(t, in, size, n, 1, &mask, &used);
     if (!CHECK(status == (fits ? LMC_OK : LMC_ERR_CORRUPT))) return fits;
     if (!fits) return 0;
     CHECK(used == (size_t)(input.in - in));
@@ -429,12 +455,72 @@ static void test_gaps(tree_test *t, uint64_t *seed)
         memcpy(full, all, 4);
         CHECK(compare_mask(t, &guard, full, 36, 256));
         CHECK(!compare_mask(t, &guard, full, 35, 256));
-        CHECK(get_mask(t, full, 36, 256, 0, &mask, &used) == LMC_OK && mask[0] == 0);
-        t_note("gaps: nested");
+        CHECK(get_mask(t, full, 36, 256, 1, &mask, &used) == LMC_OK && mask[0] == 0);
+        t_note("gaps: in a tree");
         memcpy(full, cases[0].code, 5);
-        CHECK(get_mask(t, full, 36, 256, 1, &mask, &used) == LMC_ERR_CORRUPT);
-        CHECK(get_mask(t, full, 36, 256, 2, &mask, &used) == LMC_ERR_CORRUPT);
+        CHECK(get_mask(t, full, 36, 256, 1, &mask, &used) == LMC_OK);
+        CHECK(get_mask(t, full, 36, 256, 0, &mask, &used) == LMC_ERR_CORRUPT);
     }
+}
+
+/* -- masks within masks: of two levels the inner one has bits only -- */
+
+/* A list with few right elements, coded with every mask nested that can be; the model reads the
+ * same, and a third nesting would not be read like that. */
+static void test_nesting(tree_test *t, uint64_t *seed)
+{
+    const size_t n = 40000 + t_below(seed, 8), ws_size = 4 * lmc_block_workspace_size(n, 1);
+    uint8_t *const list = model_list(n), *const got = model_list(n), *const out = model_list(n),
+                   *const ws = (uint8_t *)malloc(ws_size);
+    const size_t used = model_used;
+    tree_test large = *t;
+    model_tree tree;
+    model_input input;
+    lmc__plan plan;
+    lmc__encoder e;
+    uint8_t *row, *spare;
+    size_t i, size;
+    if (!ws) abort();
+    memset(&plan, 0, sizeof plan);
+    plan.first = 7;
+    plan.last = 9;
+    plan.lengths[7] = 1;
+    plan.lengths[8] = plan.lengths[9] = 2;
+    for (i = 0; i < n; i++) list[i] = (uint8_t)(t_below(seed, 200) ? 7 : 8 + t_below(seed, 2));
+    memset(&e, 0, sizeof e);
+    e.k = t->k;
+    e.worth = UINT32_MAX;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    e.out = out;
+    e.end = out + n;
+    row = lmc__push_list(&e.stack, n);
+    spare = lmc__push_list(&e.stack, n);
+    memcpy(row, list, n);
+    t_note("%s, nesting, n %lu", lmc_tier_name(t->k->tier), (unsigned long)n);
+    CHECK(lmc__put_tree(&e, &plan, row, spare, n));
+    size = (size_t)(e.out - out);
+    /* the list's mask is nested (its bits alone would be 5000 bytes); within it the root's is */
+    CHECK(out[3 + 2] > 0 && out[3 + 2] <= 20 && size < n / 8 / 2);
+    CHECK(out[3 + 3] > 0 && out[3 + 3] <= 20);
+    CHECK(model_leaves(&tree, &plan));
+    input.in = out + 3 + 2;
+    input.end = e.out;
+    CHECK(model_node(&input, &tree, 0, 0, n, 0, got) && input.in == input.end &&
+          memcmp(got, list, n) == 0);
+    model_used = used;
+    large.ws = ws;
+    large.ws_size = ws_size;
+    memset(got, 0, n);
+    CHECK_STATUS(get_list(&large, out, size, n, got), LMC_OK);
+    CHECK(memcmp(got, list, n) == 0);
+    /* gaps in it, where it is a mask of a tree */
+    out[3 + 2] = 21;
+    CHECK_STATUS(get_list(&large, out, size, n, got), LMC_ERR_CORRUPT);
+    out[3 + 2] = 1;
+    out[3 + 3] = 21;
+    CHECK_STATUS(get_list(&large, out, size, n, got), LMC_ERR_CORRUPT);
+    model_used = 0;
+    free(ws);
 }
 
 void t_test_trees(void)
@@ -447,7 +533,7 @@ void t_test_trees(void)
         memset(&t, 0, sizeof t);
         t.k = lmc__find_kernels((enum lmc_tier)tier);
         if (t.k == NULL) continue;
-        t.ws_size = lmc_block_workspace_size(MAX_LIST);
+        t.ws_size = lmc_block_workspace_size(MAX_LIST, 1);
         t.ws = (uint8_t *)malloc(t.ws_size);
         if (t.ws == NULL) abort();
         test_headers(&t, t_quick ? 5 : 6, &seed);
@@ -459,6 +545,7 @@ void t_test_trees(void)
         CHECK(t.n_trees == (t_quick ? 726 : 7422));
         CHECK(t.n_wrong == 0);
         test_gaps(&t, &seed);
+        test_nesting(&t, &seed);
         free(t.ws);
     }
 }

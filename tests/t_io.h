@@ -207,7 +207,7 @@ static inline void t_fingerprint(const lmc_reader *reader,
     const lmc_snapshot_info info = t_info(reader);
     memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
 }
-static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+static inline uint64_t t_encoded_size(lmc_reader *reader, size_t file_number, uint64_t offset,
                                       uint64_t size)
 {
     uint64_t encoded = 0;
@@ -329,33 +329,52 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     return status;
 }
 
-/* -- fingerprints from the spec (9.2, 9.3) -- */
+/* -- fingerprints from the spec (7.1, 7.2) -- */
+
+/* The words of size bytes, added up; zero bytes complete the last one. */
+static inline uint64_t t_sum_words(const uint8_t *data, size_t size)
+{
+    uint64_t sum = 0;
+    size_t i;
+    for (i = 0; i < size; i++) sum += (uint64_t)data[i] << 8 * (i % 8);
+    return sum;
+}
+
+/* The first half of a SHA-256. */
+static inline void t_sha_fingerprint(t_sha *sha, uint8_t id[LMC_FINGERPRINT_SIZE])
+{
+    uint8_t digest[32];
+    t_sha_end(sha, digest);
+    memcpy(id, digest, LMC_FINGERPRINT_SIZE);
+}
 
 /* type: 0 a tensor, 1 a file without tensors, 2 a directory */
 static inline void t_tensor_fingerprint(const uint8_t *data, unsigned type, uint64_t size,
                                         const char *dtype, unsigned rank, const uint64_t *shape,
-                                        uint8_t id[32])
+                                        uint8_t id[LMC_FINGERPRINT_SIZE])
 {
     t_sha sha;
     uint64_t at;
     unsigned i;
     t_sha_begin(&sha);
-    t_sha_add(&sha, "LMC tensor 2", 13);
+    t_sha_add(&sha, "LMC tensor 3", 13);
     t_sha_number(&sha, type, 1);
-    for (at = 0; at < size; at += 262144)
-        t_sha_number(&sha, t_crc64(0, data + at, size - at < 262144 ? (size_t)(size - at) : 262144),
-                     8);
+    for (at = 0; at < size; at += 262144) {
+        const size_t n = size - at < 262144 ? (size_t)(size - at) : 262144;
+        t_sha_number(&sha, t_crc32c(0, data + at, n), 4);
+        t_sha_number(&sha, t_sum_words(data + at, n), 8);
+    }
     t_sha_number(&sha, strlen(dtype), 1);
     t_sha_add(&sha, dtype, strlen(dtype));
     t_sha_number(&sha, rank, 1);
     for (i = 0; i < rank; i++) t_sha_number(&sha, shape[i], 8);
     t_sha_number(&sha, size, 8);
-    t_sha_end(&sha, id);
+    t_sha_fingerprint(&sha, id);
 }
 
 typedef struct t_item {
     const char *name;
-    uint8_t id[32];
+    uint8_t id[LMC_FINGERPRINT_SIZE];
 } t_item;
 
 static int t_compare_items(const void *a, const void *b)
@@ -364,17 +383,17 @@ static int t_compare_items(const void *a, const void *b)
     size_t nx = strlen(x->name), ny = strlen(y->name);
     int order = memcmp(x->name, y->name, nx < ny ? nx : ny);
     if (order == 0 && nx != ny) order = nx < ny ? -1 : 1;
-    return order ? order : memcmp(x->id, y->id, 32);
+    return order ? order : memcmp(x->id, y->id, LMC_FINGERPRINT_SIZE);
 }
 
-static inline void t_file_fingerprint(const t_file *f, uint8_t id[32])
+static inline void t_file_fingerprint(const t_file *f, uint8_t id[LMC_FINGERPRINT_SIZE])
 {
     uint64_t shape = f->size;
     t_tensor_fingerprint(f->data, f->file.kind == LMC_FILE_DIRECTORY ? 2 : 1, f->size, "U8", 1,
                          &shape, id);
 }
 
-static inline void t_model_fingerprint(const t_model *model, uint8_t id[32])
+static inline void t_model_fingerprint(const t_model *model, uint8_t id[LMC_FINGERPRINT_SIZE])
 {
     size_t i, k, n = 0;
     t_item *items;
@@ -397,13 +416,13 @@ static inline void t_model_fingerprint(const t_model *model, uint8_t id[32])
     }
     qsort(items, n, sizeof *items, t_compare_items);
     t_sha_begin(&sha);
-    t_sha_add(&sha, "LMC snapshot 2", 15);
+    t_sha_add(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
         t_sha_number(&sha, strlen(items[i].name), 4);
         t_sha_add(&sha, items[i].name, strlen(items[i].name));
-        t_sha_add(&sha, items[i].id, 32);
+        t_sha_add(&sha, items[i].id, LMC_FINGERPRINT_SIZE);
     }
-    t_sha_end(&sha, id);
+    t_sha_fingerprint(&sha, id);
     free(items);
 }
 
@@ -510,8 +529,8 @@ static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t
 /* Restore from memory; *wrong: something was delivered, or success reported, that is not the
  * model's. */
 static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in,
-                                              lmc_restore_options *options, uint8_t fingerprint[32],
-                                              int *wrong)
+                                              lmc_restore_options *options,
+                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE], int *wrong)
 {
     t_restore r;
     lmc_stream stream;

@@ -127,7 +127,7 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
     for (i = 0; i < model->n_files; i++) {
         const t_file *f = &model->files[i];
         lmc_file *const file = &l->files[i];
-        uint8_t want[32];
+        uint8_t want[LMC_FINGERPRINT_SIZE];
         lmc_stream stream;
         t_memory in;
         memset(&in, 0, sizeof in);
@@ -149,18 +149,17 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
             const lmc_tensor *t = &file->tensors[k];
             t_tensor_fingerprint(f->data + t->offset, 0, t->size, t->dtype, t->rank, t->shape,
                                  want);
-            CHECK(memcmp(t->fingerprint, want, 32) == 0);
+            CHECK(memcmp(t->fingerprint, want, LMC_FINGERPRINT_SIZE) == 0);
         }
         if (k == 0) {
             t_file_fingerprint(f, want);
-            CHECK(memcmp(file->fingerprint, want, 32) == 0);
+            CHECK(memcmp(file->fingerprint, want, LMC_FINGERPRINT_SIZE) == 0);
         }
     }
     base.n_files = model->n_files;
     base.get_file = get_loose;
     base.read = read_loose;
     base.user = l;
-    base.chain_depth = 0;
     return base;
 }
 

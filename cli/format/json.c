@@ -88,6 +88,13 @@ void set_json_fingerprint(json_t *object, const char *key, const uint8_t *bytes)
     set_json(object, key, json_string(fingerprint));
 }
 
+void set_json_sha256(json_t *object, const char *key, const uint8_t *bytes)
+{
+    char hash[2 * 32 + 1];
+    format_hex(hash, bytes, 32);
+    set_json(object, key, json_string(hash));
+}
+
 void set_json_real(json_t *object, const char *key, double value)
 {
     char text[32];

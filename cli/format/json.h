@@ -41,6 +41,9 @@ void set_json_number(json_t *object, const char *key, uint64_t value);
 /* As format_fingerprint() has it. */
 void set_json_fingerprint(json_t *object, const char *key, const uint8_t *bytes);
 
+/* Of 32 bytes. */
+void set_json_sha256(json_t *object, const char *key, const uint8_t *bytes);
+
 /* With the digits that mean something. */
 void set_json_real(json_t *object, const char *key, double value);
 

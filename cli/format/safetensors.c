@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rule of spec 9.4, exactly: it decides what the items of a base are, so every decoder must
+ * The rules of spec/foreign-bases.md, exactly: it decides what the items of a base are, so every decoder must
  * come to the same answer. That is why the JSON is read here: libraries differ in what they let
  * pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken are the
  * members that matter, all others are only checked.

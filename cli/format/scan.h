@@ -19,7 +19,7 @@ struct scan_format {
     enum lmc_dtype dtype;
     unsigned exponent_bits, exponent_bias;
     int has_sign, has_negative_zero;
-    int is_rotated; /* by one bit when it is coded, so that the exponent is on top: spec 7.2 */
+    int is_rotated; /* by one bit when it is coded, so that the exponent is on top: spec 5.1 */
 };
 
 /* NULL: no floats, or those of less than a byte */

@@ -27,8 +27,6 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
-#define KNOWN_FEATURES 4u /* bits of Incompatible (spec 4.2) */
-
 static uint64_t read_incompatible(const uint8_t *header)
 {
     uint64_t bits = 0;
@@ -93,18 +91,18 @@ int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status statu
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where)
 {
-    if (status == LMC_ERR_VERSION && header[0] == 0x8C)
+    if (status == LMC_ERR_VERSION && header[0] != start_magic[0])
         return fail(CODE_ERROR, name,
                     "is a file of a draft of the format, before 1.0: restore it with the lmc "
-                    "that wrote it (format 0.4: lmc 0.5)");
+                    "that wrote it");
     if (status == LMC_ERR_VERSION && is_damaged_version(header))
         return fail_damaged(name, LMC_ERR_CHECKSUM, " (of the header)");
     if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
         return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
                     header[8], header[9]);
     if (status == LMC_ERR_UNSUPPORTED)
-        for (unsigned bit = KNOWN_FEATURES; bit < 64; bit++)
-            if (read_incompatible(header) >> bit & 1)
+        for (unsigned bit = 0; bit < 64; bit++)
+            if (!name_feature(bit) && read_incompatible(header) >> bit & 1)
                 return fail(CODE_ERROR, name,
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",
@@ -117,10 +115,10 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
     return fail_status(name, status);
 }
 
-const char *name_conformance(unsigned level)
+const char *name_feature(unsigned bit)
 {
-    static const char *const names[] = {"Direct", "Joint", "Delta", "Own", "Quantised"};
-    return names[level];
+    static const char *const names[] = {"Base", "Own", "Quantised"};
+    return bit < sizeof names / sizeof *names ? names[bit] : NULL;
 }
 
 int fail_archive(const struct archive *a, enum lmc_status status)
@@ -163,8 +161,8 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
     if (at < 0) return fail_errno(a->name, errno, "cannot access it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
     if (read_at(a->fd, a->start, a->header, sizeof a->header) == 0 &&
-        parse_header(a->header, sizeof a->header, a->wanted, &a->chain_depth) != 0)
-        a->chain_depth = 0; /* what is wrong with it is found again when it is read */
+        parse_header(a->header, sizeof a->header, a->wanted, &a->is_delta) != 0)
+        a->is_delta = 0; /* what is wrong with it is found again when it is read */
     return CODE_OK;
 }
 
@@ -296,7 +294,7 @@ void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FING
     memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
-uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+uint64_t snapshot_encoded_size(lmc_reader *reader, size_t file_number, uint64_t offset,
                                uint64_t size)
 {
     uint64_t encoded;
@@ -305,12 +303,12 @@ uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uin
 }
 
 int parse_header(const void *src, size_t size, uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE],
-                 uint32_t *chain_depth)
+                 int *is_delta)
 {
     lmc_snapshot_info info;
     if (lmc_header_parse(src, size, &info) != LMC_OK) return -1;
     memcpy(base_fingerprint, info.base_fingerprint, LMC_FINGERPRINT_SIZE);
-    *chain_depth = info.chain_depth;
+    *is_delta = info.has_base;
     return 0;
 }
 

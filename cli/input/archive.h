@@ -30,7 +30,7 @@ struct archive {
     lmc_reader *lender; /* or NULL: shares its buffers; of the base, if that is a snapshot */
     uint8_t header[LMC_FILE_HEADER_SIZE]; /* zeros: not read */
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* the base, of a delta */
-    uint32_t chain_depth;
+    int is_delta;
     const lmc_base *plain; /* not NULL: files that are no snapshot; there is no reader (plain.h) */
     uint64_t n_reads, n_bytes;
     /* What look_inside() has read and handed out; whether it has ended for that */
@@ -46,10 +46,10 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
  * known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
 void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
-/* The base's fingerprint and the depth of the chain, from a header; 0, or -1 if it is none. */
+/* From a header: whether it is a delta, and the base's fingerprint; 0, or -1 if it is none. */
 int parse_header(const void *src, size_t size, uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE],
-                 uint32_t *chain_depth);
-uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                 int *is_delta);
+uint64_t snapshot_encoded_size(lmc_reader *reader, size_t file_number, uint64_t offset,
                                uint64_t size);
 
 /* Reports what the library has returned when it read the archive. */
@@ -66,8 +66,8 @@ int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status statu
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where);
 
-/* What a conformance level is called (spec 1.3). */
-const char *name_conformance(unsigned level);
+/* What a bit of Incompatible is called (spec 3.1); NULL: this program does not know it. */
+const char *name_feature(unsigned bit);
 
 /* Frees the reader, too. */
 void close_archive(struct archive *a);
@@ -92,7 +92,7 @@ lmc_base files_of_archive(const struct archive *a);
 /* Bytes of a file or a tensor, for who goes through the snapshot by what it lists. The library lets
  * each request of a caller cost 512 MiB for nothing, for it cannot know who chose what to ask for.
  * Where the snapshot did, thousands of files of a few bytes would each get that: so these share one
- * account (spec R12-6), and what was decoded is kept for the next request. What is asked for whole
+ * account (spec R9-5), and what was decoded is kept for the next request. What is asked for whole
  * is compared with the fingerprints of the index. LMC_ERR_LIMIT: the account is spent. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size);

@@ -471,7 +471,6 @@ static int prepare_link(struct base *b, struct base *below)
         b->source.get_file = get_archive_file;
         b->source.read = read_archive_file;
         b->source.user = b;
-        b->source.chain_depth = b->archive.chain_depth;
     }
     b->state = BASE_READY;
     return CODE_OK;
@@ -504,7 +503,7 @@ static int walk_down(struct walked *l, struct base *b, struct base **ready, cons
         if (code != CODE_OK || *ready) return code;
         if (b->is_visited)
             return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
-        if (b->is_archive && b->archive.chain_depth) {
+        if (b->is_archive && b->archive.is_delta) {
             b->is_visited = 1; /* by which find_base() prefers others */
             code = find_next(&b->archive, &next, o);
         }
@@ -534,7 +533,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
     int code;
     *base = NULL;
     o->bases->code = CODE_OK;
-    if (a->chain_depth == 0) return CODE_OK;
+    if (!a->is_delta) return CODE_OK;
     code = find_next(a, &b, o);
     if (code == CODE_OK) code = prepare_base(b, o);
     if (code != CODE_OK) return code;
@@ -584,8 +583,8 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||
-        parse_header(s->head, s->head_size, a.wanted, &a.chain_depth) != 0)
-        a.chain_depth = 0; /* what is wrong is found again when it is restored */
+        parse_header(s->head, s->head_size, a.wanted, &a.is_delta) != 0)
+        a.is_delta = 0; /* what is wrong is found again when it is restored */
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);
     return code;

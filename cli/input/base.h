@@ -5,7 +5,7 @@
  * its fingerprint is that of the snapshot it would become. Its tensors are read where they are
  * wanted. A snapshot that is a delta itself has a base of its own among the arguments. Its chain is
  * walked down to a whole snapshot, and made ready from there up (replica.h). To restore a delta,
- * files are first looked at by the delta's own tables (spec 9.4), whatever they are: that needs no
+ * files are first looked at by the delta's own tables (F-1 of foreign-bases.md), whatever they are: that needs no
  * parser. Bytes are hashed again only where the two ways find other tensors in a file.
  *
  * A base passes through these states, each when it is first needed:
@@ -110,7 +110,7 @@ struct base {
     struct opened opened; /* one of them */
 };
 
-/* Sees to it that is_archive, and of a snapshot the depth of its chain, is known. */
+/* Sees to it that is_archive, and of a snapshot whether it is a delta, is known. */
 int open_base(struct base *b, const struct common *o);
 
 /* Sees to it that the fingerprint is known. Files are read for that. */
@@ -123,7 +123,7 @@ int identify_base_as(struct base *b, int is_strict, const struct common *o);
 struct base *next_view(const struct base *b, const struct base *view);
 
 /* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
- * of spec 9.4, and for what was looked at before the second, too. */
+ * of foreign-bases.md, and for what was looked at before the second, too. */
 struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */

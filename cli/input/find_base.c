@@ -11,6 +11,7 @@
 #include "../format/print.h"
 #include "archive.h"
 #include "common.h"
+#include "depths.h"
 #include "places.h"
 #include "stand_in.h"
 #include "../sys/attributes.h"
@@ -80,7 +81,7 @@ static struct base *find_given(struct archive *delta, int is_whole, struct base 
     for (size_t i = 0; i < n; i++) {
         struct base *b = &o->bases->list[e[i].number];
         int result = CODE_OK;
-        if ((e[i].chain_depth == 0) != is_whole || b->is_damaged) continue;
+        if (e[i].is_delta == is_whole || b->is_damaged) continue;
         if (is_wanted(b, delta, visited, o, &result)) return b;
         b->is_damaged = result != CODE_OK; /* that was said; another copy may do */
         if (b->is_damaged) look_beside(o->bases, b);
@@ -167,14 +168,14 @@ static void look_at_places(const struct archive *delta, const struct common *o)
 /* A delta in which nothing has changed: whoever gives it its base has the same for others. */
 static int needs_its_like(const struct place_entry *e)
 {
-    return e->chain_depth && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
-/* A snapshot in one of the places, of a shorter chain than the delta's: so no loop comes of
- * snapshots that nobody has named. Or, if is_longer, of any other chain: the delta was made against
- * a raw file, and what restores it is a delta itself; but not this one, which has the fingerprint
- * of its base when nothing has changed. A damaged one was reported, and others are tried. */
-static struct base *find_in_places(struct archive *delta, int is_longer, const struct common *o,
+/* A snapshot in one of the places whose chain is there, the shortest first: so no loop comes of
+ * snapshots that nobody has named. Or, if is_loose, one that needs something else, which is raw
+ * perhaps. Never one in which nothing has changed. A damaged one was reported, and others are
+ * tried. */
+static struct base *find_in_places(struct archive *delta, int is_loose, const struct common *o,
                                    int *damaged)
 {
     size_t n;
@@ -185,8 +186,7 @@ static struct base *find_in_places(struct archive *delta, int is_longer, const s
     for (size_t i = 0; i < n; i++) {
         struct base *b;
         int result;
-        if ((e[i].chain_depth >= delta->chain_depth) != is_longer) continue;
-        if (is_longer && (is_delta(e[i].path, delta) || needs_its_like(&e[i]))) continue;
+        if ((e[i].depth >= DEPTH_LOOSE) != is_loose || needs_its_like(&e[i])) continue;
         b = base_at(o->bases, &e[i]);
         if (b->is_damaged) continue; /* which was said */
         if (is_wanted(b, delta, &visited, o, &result)) return b;
@@ -222,7 +222,7 @@ static struct base **list_copies(const struct base *b, size_t *n_copies)
         struct place_entry *e = find_places(k ? all->places : all->given, b->fingerprint, &n);
         copies = (struct base **)resize((void *)copies, *n_copies + n + 1, sizeof *copies);
         for (size_t i = 0; i < n; i++)
-            if (e[i].chain_depth <= b->archive.chain_depth)
+            if (!needs_its_like(&e[i]))
                 copies[(*n_copies)++] = k ? base_at(all, &e[i]) : &all->list[e[i].number];
     }
     return copies;
@@ -334,21 +334,18 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
 
 /* -- telling -- */
 
-/* The snapshot with that fingerprint and a shorter chain, as far as can be seen from outside; else
- * one with any chain, which is not the delta. */
-static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
-                                        const struct archive *delta, const struct common *o)
+/* The snapshot with that fingerprint and the shortest chain, as far as can be seen from outside. */
+static const struct place_entry *locate(const uint8_t *wanted, const struct common *o)
 {
     struct places *const all[] = {o->bases->given, o->bases->places};
-    const struct place_entry *longer = NULL;
+    const struct place_entry *best = NULL;
     for (size_t k = 0; k < 2; k++) {
         size_t n;
         const struct place_entry *e = find_places(all[k], wanted, &n);
-        if (n && e->chain_depth < depth) return e; /* the first has the shortest chain */
-        for (; n > 0 && !longer; n--, e++)
-            if (!is_delta(e->path, delta) && !needs_its_like(e)) longer = e;
+        for (; n > 0; n--, e++)
+            if (!needs_its_like(e) && (!best || e->depth < best->depth)) best = e;
     }
-    return longer;
+    return best;
 }
 
 /* The end of a chain that is no snapshot: what it was called may lie there as it is. last: the
@@ -379,21 +376,21 @@ void print_chain(struct archive *delta, const struct common *o)
     enum { MOST = 8 };
     uint8_t wanted[LMC_FINGERPRINT_SIZE];
     char *last = copy_string(delta->name, strlen(delta->name));
-    uint32_t depth = delta->chain_depth;
+    int needs_more = 1;
     size_t n = 0;
     memcpy(wanted, delta->wanted, sizeof wanted);
     look_at_given(o);
     look_at_places(delta, o);
     printf("  chain    ");
-    while (depth) {
-        const struct place_entry *e = locate(wanted, depth, delta, o);
+    while (needs_more) {
+        const struct place_entry *e = locate(wanted, o);
         char *directory;
         if (n++ < MOST && e) {
             printf("%s", n > 1 ? " <- " : "");
             print_name(e->path);
         }
         if (!e || n > o->bases->given->n + o->bases->places->n) break; /* or they go round */
-        depth = e->chain_depth;
+        needs_more = e->is_delta;
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
         last = copy_string(e->path, strlen(e->path));
@@ -401,9 +398,9 @@ void print_chain(struct archive *delta, const struct common *o)
         add_places(o->bases->places, directory);
         free(directory);
     }
-    if (n > MOST) printf(" <- ... %llu in all", (unsigned long long)(n - (depth != 0)));
-    if (depth && n > 1) printf(" <- ");
-    if (depth) print_missing(last, wanted, o);
+    if (n > MOST) printf(" <- ... %llu in all", (unsigned long long)(n - (size_t)needs_more));
+    if (needs_more && n > 1) printf(" <- ");
+    if (needs_more) print_missing(last, wanted, o);
     putchar('\n');
     free(last);
 }
@@ -466,7 +463,7 @@ static void say_others_missing(const uint8_t *wanted, const struct common *o)
     for (size_t i = 0; all->given && i < all->given->n; i++) {
         const struct place_entry *e = &all->given->list[i];
         size_t n = 0, m = 0;
-        if (e->chain_depth == 0 || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0) continue;
+        if (!e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0) continue;
         (void)find_places(all->given, e->wanted, &n);
         if (all->places) (void)find_places(all->places, e->wanted, &m);
         format_hex(missing, e->wanted, SHORT_FINGERPRINT);

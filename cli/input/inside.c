@@ -75,7 +75,7 @@ static uint64_t weigh_views(const struct container *c)
 static int has_said_all(struct archive *a)
 {
     const uint64_t size = archive_size(a), unit = (uint64_t)1 << 20;
-    if (a->chain_depth || a->plain ||
+    if (a->is_delta || a->plain ||
         (a->n_read_inside <= 256 * unit + 64 * size && a->n_found_inside <= 32 * unit + 8 * size))
         return 0;
     if (!a->is_inside_cut)
@@ -97,7 +97,7 @@ int look_inside(struct container *c, struct archive *a, size_t file)
     if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
     v.size = f->size;
     /* a delta is small, and its base is not; what is not compressed weighs itself */
-    v.weight = a->chain_depth || a->plain ? f->size : archive_size(a);
+    v.weight = a->is_delta || a->plain ? f->size : archive_size(a);
     v.read = read_inside;
     v.user = &place;
     if (container_kind_of_name(f->path) != CONTAINER_NONE ||

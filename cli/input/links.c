@@ -40,12 +40,11 @@ void *encode_links(const struct links *l, size_t *size)
     return bytes;
 }
 
-#define MAX_TEXT_SIZE 65535u /* of Path and Target (R10.2-5) */
+#define MAX_TEXT_SIZE 65535u /* of Path and Target (L-2) */
 
-/* As the paths of files are (R5.1-12): relative and plain. */
+/* As the paths of files are (R4-23): relative and plain. */
 static int is_plain_path(const char *path)
 {
-    if (strchr(path, '\\')) return 0;
     for (const char *part = path;;) {
         const size_t size = strcspn(part, "/");
         if (size == 0 || (size == 1 && part[0] == '.') ||
@@ -76,7 +75,7 @@ int decode_links(struct links *l, const void *value, size_t size)
         const char *path = take_text(&at, end), *target = path ? take_text(&at, end) : NULL;
         if ((type != LINK_SYMBOLIC && type != LINK_HARD) || !target || !is_plain_path(path) ||
             (type == LINK_HARD && (!is_plain_path(target) || strcmp(path, target) == 0)) ||
-            (last && strcmp(last, path) >= 0)) { /* R10.2-5 to R10.2-7 */
+            (last && strcmp(last, path) >= 0)) { /* L-1 to L-5 */
             free_links(l);
             return -1;
         }
@@ -144,7 +143,7 @@ static int check_way(const struct links *l, const struct seen_files *seen, const
     return error;
 }
 
-/* R10.2-7 and R10.2-8. That the files of a hard link are equal is seen by size and CRC here. */
+/* L-5 to L-7. That the files of a hard link are equal is seen by size and CRC here. */
 int match_links(const struct links *l, struct seen_files *seen)
 {
     int error = 0;

@@ -1,4 +1,4 @@
-/* links.h - the links of a snapshot: an entry of its metadata (spec 10.2)
+/* links.h - the links of a snapshot: an entry of its metadata (spec/links.md)
  * SPDX-License-Identifier: MIT
  *
  * A symbolic link is no file of the snapshot: this entry is all there is of it. Of files that are
@@ -53,7 +53,7 @@ struct seen_files {
 void add_seen_file(struct seen_files *seen, const lmc_file *file);
 void free_seen_files(struct seen_files *seen);
 
-/* Whether the links fit to all files of their snapshot (spec 10.2), which are sorted here. 0, or
+/* Whether the links fit to all files of their snapshot (L-5 to L-7), which are sorted here. 0, or
  * -1: they break a rule. */
 int match_links(const struct links *l, struct seen_files *seen);
 

@@ -9,15 +9,16 @@
 #include <unistd.h>
 
 #include "archive.h"
+#include "depths.h"
 #include "walk.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/tree.h"
 
-#define TRAILER_SIZE 40u            /* spec 10.3 */
-#define SECTION_HEADER_SIZE 24u     /* spec 5 */
-#define SNAPSHOT_FINGERPRINT_AT 88u /* spec 10.1: in the body of the INDX section */
+#define TRAILER_SIZE 40u            /* spec 3.2 */
+#define SECTION_HEADER_SIZE 20u     /* spec 4 */
+#define SNAPSHOT_FINGERPRINT_AT 64u /* spec 8.2: in the body of the INDX section */
 
 static uint64_t get_u64(const uint8_t *bytes)
 {
@@ -32,7 +33,7 @@ static int probe_descriptor(struct place_entry *e, int fd, uint64_t size)
     uint8_t header[LMC_FILE_HEADER_SIZE], trailer[TRAILER_SIZE];
     uint64_t index;
     if (size < sizeof header + sizeof trailer || read_at(fd, 0, header, sizeof header) != 0 ||
-        parse_header(header, sizeof header, e->wanted, &e->chain_depth) != 0 ||
+        parse_header(header, sizeof header, e->wanted, &e->is_delta) != 0 ||
         read_at(fd, size - sizeof trailer, trailer, sizeof trailer) != 0 ||
         memcmp(trailer + sizeof trailer - sizeof end_magic, end_magic, sizeof end_magic) != 0)
         return -1;
@@ -150,15 +151,29 @@ static int compare_known_places(const void *a, const void *b)
     const struct place_entry *x = (const struct place_entry *)a, *y = (const struct place_entry *)b;
     int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
     if (order) return order;
-    if (x->chain_depth != y->chain_depth) return x->chain_depth < y->chain_depth ? -1 : 1;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
     return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static void sort_places(struct places *p)
+{
+    struct link_of_chain *links =
+        (struct link_of_chain *)resize(NULL, p->n + 1, sizeof *links);
+    for (size_t i = 0; i < p->n; i++) {
+        links[i].fingerprint = p->list[i].fingerprint;
+        links[i].wanted = p->list[i].is_delta ? p->list[i].wanted : NULL;
+    }
+    measure_depths(links, p->n);
+    for (size_t i = 0; i < p->n; i++) p->list[i].depth = links[i].depth;
+    free(links);
+    if (p->n) qsort(p->list, p->n, sizeof *p->list, compare_known_places);
+    p->is_sorted = 1;
 }
 
 struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n)
 {
     size_t low = 0, high = p->n;
-    if (!p->is_sorted && p->n) qsort(p->list, p->n, sizeof *p->list, compare_known_places);
-    p->is_sorted = 1;
+    if (!p->is_sorted) sort_places(p);
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         if (memcmp(p->list[middle].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0)

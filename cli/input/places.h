@@ -20,12 +20,13 @@ struct base;
 struct place_entry {
     char *path;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
-    uint32_t chain_depth;
+    int is_delta;
+    uint32_t depth;    /* among the snapshots in the places: see depths.h */
     size_t number;     /* in the order in which they were added */
     struct base *base; /* the user's; NULL before */
 };
 
-/* By fingerprint, then by the depth of the chain, then in the order in which they were added. */
+/* By fingerprint, then by depth, then in the order in which they were added. */
 struct places {
     struct place_entry *list;
     size_t n, room;

@@ -106,12 +106,11 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     return lmc_snapshot_restore(&stream, fingerprint, &following);
 }
 
-/* Bit 2 of Incompatible (spec 4.2). What is no snapshot may never end. */
+/* Bit 1 of Incompatible, Own (spec 3.1). What is no snapshot may never end. */
 static int may_repeat(const struct source *s)
 {
     lmc_snapshot_info info;
-    return (s->header[16] >> 2 & 1) &&
-           lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK;
+    return lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK && (info.features & 2);
 }
 
 static int fail_scratch(int error)

@@ -9,12 +9,14 @@
 #include "../../lmc.h"
 #include "../sys/io.h"
 
-const uint8_t start_magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
-              end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
+              end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
-#define HEADER_SIZE 24u /* of a section, and of a block */
+#define SECTION_HEADER_SIZE 20u
+#define BLOCK_HEADER_SIZE 24u
 #define TRAILER_SIZE 40u
-#define BLOCK_SYNC 0xB1 /* which no Kind of a section begins with */
+#define BLOCK_SYNC 0xB2 /* which no Kind of a section begins with */
+#define BLOCK_PREDICTED 4 /* in Coding */
 #define PREDICTION_BASE 1
 
 static uint64_t get_le(const uint8_t *bytes, unsigned size)
@@ -24,27 +26,23 @@ static uint64_t get_le(const uint8_t *bytes, unsigned size)
     return value;
 }
 
-/* The field Prediction of a RUN: behind Run_Size, a varint, and one byte more (spec 5.2). Negative:
- * it cannot be read. */
+/* The field Prediction of a RUN: behind two varints (spec 4.2). Negative: it cannot be read. */
 static int read_prediction(int fd, uint64_t at)
 {
-    uint8_t body[12];
+    uint8_t body[24];
     unsigned i = 0;
     if (read_at(fd, at, body, sizeof body) != 0) return -1;
-    while (i < 9 && (body[i] & 0x80)) i++;
-    return i + 2 < sizeof body ? body[i + 2] : -1;
+    for (unsigned n = 0; n < 2 && i < sizeof body; i++) n += !(body[i] & 0x80);
+    return i < sizeof body ? body[i] : -1;
 }
 
-/* Bytes that the block restores (spec 7). */
-static uint64_t size_of_block(const uint8_t *header)
-{
-    return get_le(header + 4, 4) << (header[1] & 3);
-}
+/* Bytes that the block restores (spec 5). */
+static uint64_t size_of_block(const uint8_t *header) { return get_le(header + 4, 4) * header[1]; }
 
 /* To the index, adding up blocks on the way; 0: there is none, or not all can be read. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
 {
-    uint8_t header[HEADER_SIZE];
+    uint8_t header[BLOCK_HEADER_SIZE]; /* the longer one; more follows a section */
     uint64_t at = LMC_FILE_HEADER_SIZE;
     int prediction = 0;
     memset(use, 0, sizeof *use);
@@ -52,16 +50,16 @@ static uint64_t walk_to_index(int fd, struct base_use *use)
         if (header[0] == BLOCK_SYNC) {
             const uint64_t size = size_of_block(header);
             use->size += size;
-            if (header[2] == 1 && prediction == PREDICTION_BASE) use->predicted_size += size;
-            at += HEADER_SIZE + get_le(header + 8, 4);
+            if ((header[2] & BLOCK_PREDICTED) && prediction == PREDICTION_BASE) use->predicted_size += size;
+            at += BLOCK_HEADER_SIZE + get_le(header + 8, 4);
             continue;
         }
         if (memcmp(header, "INDX", 4) == 0) return at;
-        at += HEADER_SIZE;
+        at += SECTION_HEADER_SIZE;
         if (memcmp(header, "RUN ", 4) == 0) prediction = read_prediction(fd, at);
         if (prediction < 0) break; /* it cannot be read, which does not say that it is another */
-        if (get_le(header + 8, 8) > INT64_MAX - at) break;
-        at += get_le(header + 8, 8);
+        if (get_le(header + 4, 8) > INT64_MAX - at) break;
+        at += get_le(header + 4, 8);
     }
     return 0;
 }
@@ -97,13 +95,13 @@ int measure_base_use(struct base_use *use, int fd) { return walk_to_index(fd, us
 uint64_t find_snapshot_end(const char *path)
 {
     struct base_use use;
-    uint8_t header[HEADER_SIZE];
+    uint8_t header[SECTION_HEADER_SIZE];
     const int fd = open_regular(path);
     const uint64_t index = fd >= 0 ? walk_to_index(fd, &use) : 0;
     uint64_t end = 0;
     if (index && read_at(fd, index, header, sizeof header) == 0 &&
-        get_le(header + 8, 8) <= INT64_MAX - index - HEADER_SIZE - TRAILER_SIZE) {
-        const uint64_t at = index + HEADER_SIZE + get_le(header + 8, 8) + TRAILER_SIZE;
+        get_le(header + 4, 8) <= INT64_MAX - index - SECTION_HEADER_SIZE - TRAILER_SIZE) {
+        const uint64_t at = index + SECTION_HEADER_SIZE + get_le(header + 4, 8) + TRAILER_SIZE;
         if (is_trailer_before(fd, at)) end = at;
     }
     if (fd >= 0) close(fd);

@@ -134,7 +134,7 @@ static void attach_quantizers(struct members *m)
         }
 }
 
-/* Keys of the format (spec 10.2) tell of the old file, or what a newer lmc meant by them, but for
+/* Keys of the format (spec 8.3) tell of the old file, or what a newer lmc meant by them, but for
  * these: what the tensors have lost by which rules, the links, and where they came from. */
 static int is_kept(const char *key)
 {

@@ -11,7 +11,7 @@
  *                           +--- "d" 4            "d" is looked for among the nodes, and made
  *
  * Whoever goes to another directory goes up to what both have in common, and down from there. What
- * two neighbours of a snapshot do not have in common is spelled out in it (spec 5.1), so the steps
+ * two neighbours of a snapshot do not have in common is spelled out in it (spec 4.1), so the steps
  * are in proportion to the bytes of its paths, and the calls of mkdir to the directories.
  *
  * What makes or removes takes the lock of the temporary name (temporary.h).

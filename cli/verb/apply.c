@@ -84,7 +84,7 @@ static int look_at_delta(struct apply *a, struct delta *d)
         code = fail(CODE_ERROR, d->name,
                     "is or belongs to the target, which it would change; move it elsewhere");
     if (code == CODE_OK) code = read_archive_index(&archive, NULL);
-    if (code == CODE_OK && archive.chain_depth == 0)
+    if (code == CODE_OK && !archive.is_delta)
         code = fail(CODE_ERROR, d->name,
                     "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f "
                     "-o '%.300s' '%.300s'",

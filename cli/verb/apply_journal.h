@@ -11,8 +11,8 @@
  *   header    0  magic                          40  size of the delta
  *             8  version, 1                     48  CRC of its end (the last 64 KiB, or all)
  *            12  size of the name               52  zero
- *            16  bytes of the snapshot          56  fingerprint of the snapshot, 32 bytes
- *            24  bytes done at the start        88  fingerprint of the base
+ *            16  bytes of the snapshot          56  fingerprint of the snapshot, then zeros
+ *            24  bytes done at the start        88  fingerprint of the base, then zeros
  *            32  capacity                      120  name of the delta, for messages, then zeros
  *                                              508  CRC of all this
  *   slot      0  number, from 1 up; number n is slot n % 2

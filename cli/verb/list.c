@@ -234,14 +234,18 @@ static void print_archive(struct archive *a, const struct common *o)
                n_lossy == 1 ? "" : "s");
     printf("\n  fingerprint %s\n", fingerprint);
     if (o->verbosity >= 2) {
-        printf("  format   %d.%u, for decoders of level %u (%s) and above\n", LMC_FORMAT_MAJOR,
-               info.format_minor, info.conformance_level, name_conformance(info.conformance_level));
+        int n_features = 0;
+        printf("  format   %d.%u", LMC_FORMAT_MAJOR, info.format_minor);
+        for (unsigned bit = 0; bit < 64; bit++)
+            if (info.features >> bit & 1)
+                printf("%s%s", n_features++ ? ", " : ", for decoders that have ",
+                       name_feature(bit));
+        putchar('\n');
     }
     if (info.has_base) {
         char *name = copy_metadata(a, BASE_KEY);
         format_fingerprint(fingerprint, info.base_fingerprint);
-        printf("  base     %s, %u delta%s deep%s", fingerprint, (unsigned)info.chain_depth,
-               info.chain_depth == 1 ? "" : "s", name ? " (named " : "");
+        printf("  base     %s%s", fingerprint, name ? " (named " : "");
         print_name(name ? name : "");
         printf("%s\n", name ? " when this delta was made)" : "");
         free(name);
@@ -261,7 +265,7 @@ static void set_json_hash(json_t *object, const struct archive *a, size_t file, 
 {
     uint8_t hash[32];
     if (lmc_reader_read_content_hash(a->reader, file, t, hash) == LMC_OK)
-        set_json_fingerprint(object, "sha256", hash);
+        set_json_sha256(object, "sha256", hash);
 }
 
 /* Whether there are hashes: they are read all at once, so the first item's answer is that of all,
@@ -275,7 +279,7 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     if (status == LMC_OK) {
         set_json(object, "hashes", json_string("sha256"));
         if (lmc_reader_read_snapshot_hash(a->reader, hash) == LMC_OK)
-            set_json_fingerprint(object, "sha256", hash);
+            set_json_sha256(object, "sha256", hash);
     } else if (status != LMC_ERR_NOT_FOUND) {
         set_json(object, "hashes", json_string("damaged"));
         say(a->name, "its SHA-256 hashes are damaged and not listed: %s", lmc_status_text(status));
@@ -373,6 +377,17 @@ static void put_json_links(struct json_writer *w, const struct archive *a)
     free_links(&links);
 }
 
+/* The names of the bits of Incompatible that the file has. */
+static json_t *make_json_features(uint64_t features)
+{
+    json_t *list = (json_t *)check_memory(json_array());
+    for (unsigned bit = 0; bit < 64; bit++)
+        if ((features >> bit & 1) &&
+            json_array_append_new(list, json_string(name_feature(bit))) != 0)
+            check_memory(NULL);
+    return list;
+}
+
 /* What stands before the lists. */
 static json_t *make_json_head(const struct archive *a)
 {
@@ -387,10 +402,9 @@ static json_t *make_json_head(const struct archive *a)
     set_json_text(object, "snapshot", a->name);
     set_json_fingerprint(object, "fingerprint", info.fingerprint);
     if (info.has_base) set_json_fingerprint(object, "base_fingerprint", info.base_fingerprint);
-    set_json_number(object, "chain_depth", info.chain_depth);
     snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
     set_json_text(object, "format", format);
-    set_json_number(object, "level", info.conformance_level);
+    set_json(object, "features", make_json_features(info.features));
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n_lossy);

@@ -126,7 +126,7 @@ static int open_deltas(struct base *deltas, size_t n, const struct common *o)
             code = fail(CODE_USAGE, deltas[i].name,
                         "is no " SUFFIX " file, and 'lmc fold' takes deltas");
         if (code == CODE_OK) code = identify_base(&deltas[i], o);
-        if (code == CODE_OK && deltas[i].archive.chain_depth == 0)
+        if (code == CODE_OK && !deltas[i].archive.is_delta)
             code = fail(CODE_USAGE, deltas[i].name,
                         "is no delta but a whole snapshot; if the others are made against it, name "
                         "it with --base");

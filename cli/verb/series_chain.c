@@ -11,6 +11,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/depths.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -95,6 +96,28 @@ static void sort_numbers(struct series *s)
     free(list);
 }
 
+/* Whether others may stand on it. */
+static int is_there(const struct snapshot *e)
+{
+    return e->state != STATE_ADDING && e->state != STATE_GONE && e->file == FILE_THERE;
+}
+
+void measure_series(struct series *s)
+{
+    struct link_of_chain *links = (struct link_of_chain *)resize(NULL, s->n + 1, sizeof *links);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (is_there(&s->list[i])) {
+            links[n].fingerprint = s->list[i].fingerprint;
+            links[n++].wanted = s->list[i].is_delta ? s->list[i].wanted : NULL;
+        }
+    measure_depths(links, n);
+    n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        s->list[i].depth = is_there(&s->list[i]) ? links[n++].depth : UINT32_MAX;
+    free(links);
+}
+
 void index_series(struct series *s)
 {
     free(s->by_fingerprint);
@@ -135,8 +158,7 @@ struct snapshot **list_deepest_first(struct series *s)
 static int can_be_base(const struct snapshot *e, const uint8_t *fingerprint, uint64_t below,
                        int only_kept)
 {
-    return e->state != STATE_ADDING && e->state != STATE_GONE &&
-           (!only_kept || e->state == STATE_KEPT) && e->file == FILE_THERE && e->depth < below &&
+    return is_there(e) && (!only_kept || e->state == STATE_KEPT) && e->depth < below &&
            memcmp(e->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
@@ -177,7 +199,7 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
 
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e, int only_kept)
 {
-    return e->file == FILE_THERE && e->depth ? find_shallowest(s, e->wanted, e->depth, only_kept)
+    return e->file == FILE_THERE && e->is_delta ? find_shallowest(s, e->wanted, e->depth, only_kept)
                                              : NULL;
 }
 
@@ -185,7 +207,7 @@ long count_deltas(const struct series *s, const struct snapshot *e)
 {
     long n = 0;
     for (; e && e->file == FILE_THERE; e = find_base_of(s, e, 0), n++)
-        if (e->depth == 0) return n;
+        if (!e->is_delta) return n;
     return -1;
 }
 
@@ -197,7 +219,7 @@ long *count_all_deltas(const struct series *s)
         const struct snapshot *e = list[i], *base = find_base_of(s, e, 0);
         const long below = base ? counts[base - s->list] : -1;
         counts[e - s->list] = e->file != FILE_THERE ? -1
-                              : e->depth == 0       ? 0
+                              : !e->is_delta        ? 0
                               : below < 0           ? -1
                                                     : below + 1;
     }
@@ -220,7 +242,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
             return fail(CODE_CORRUPT, e->path,
                         "is damaged or no snapshot; bring it back from a copy, or move it away and "
                         "'lmc series DIR rebuild'");
-        if (e->depth == 0) break;
+        if (!e->is_delta) break;
         format_hex(text, e->wanted, 8);
         if (!base)
             return fail(

@@ -111,6 +111,7 @@ static int recode_entry(const struct series *s, struct snapshot *e)
          onto ? onto->name : "");
     if (s->o->dry_run) { /* what comes next builds on it */
         e->depth = onto ? onto->depth + 1 : 0;
+        e->is_delta = onto != NULL;
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
     }
@@ -128,6 +129,7 @@ static int recode_entry(const struct series *s, struct snapshot *e)
         code = check_recoded(e->path, recoded, &c.common);
         free_bases(&c.bases);
         if (code == CODE_OK) code = replace_file(s, recoded, e);
+        if (code == CODE_OK) e->depth = onto ? onto->depth + 1 : 0;
         if (code != CODE_OK) unlink(recoded);
     }
     free(recoded);
@@ -141,7 +143,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
     int code = CODE_OK;
     *n_recoded = 0;
     for (size_t i = 0; i < s->n && code == CODE_OK; i++)
-        if (s->list[i].state == STATE_KEPT && s->list[i].depth &&
+        if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
             reindex_entry(s, &s->list[i]); /* by its other depth */

@@ -30,7 +30,7 @@ static const char *kind_of_entry(const struct snapshot *e)
 {
     return e->file == FILE_MISSING   ? "missing"
            : e->file == FILE_DAMAGED ? "damaged"
-           : e->depth                ? "delta"
+           : e->is_delta             ? "delta"
                                      : "anchor";
 }
 
@@ -54,7 +54,7 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
     if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
     printf("%-*s  %-9s  %5s  %8s  %8s  %s  ", width, name, condition_of_entry(e), depth, size,
            packed, when);
-    print_name(base ? base->name : e->file == FILE_THERE && e->depth ? "(missing)" : "");
+    print_name(base ? base->name : e->file == FILE_THERE && e->is_delta ? "(missing)" : "");
     putchar('\n');
     free(name);
 }

@@ -160,7 +160,7 @@ void look_at_file(struct snapshot *e)
     e->file = fd < 0 && errno == ENOENT ? FILE_MISSING : FILE_DAMAGED;
     if (fd < 0) return;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read_at(fd, 0, header, sizeof header) == 0 &&
-        parse_header(header, sizeof header, e->wanted, &e->depth) == 0) {
+        parse_header(header, sizeof header, e->wanted, &e->is_delta) == 0) {
         e->file = FILE_THERE;
         e->packed_size = (uint64_t)st.st_size;
     }
@@ -299,6 +299,7 @@ int load_manifest(struct series *s)
     free(text);
     if (code != CODE_OK) free_list(s);
     for (size_t i = 0; i < s->n; i++) look_at_file(&s->list[i]);
+    measure_series(s);
     return code;
 }
 

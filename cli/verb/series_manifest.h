@@ -38,7 +38,8 @@ struct snapshot {
     /* see look_at_file() */
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
-    uint32_t depth; /* as its header has it; 0: an anchor. No less than the deltas below it */
+    int is_delta;
+    uint32_t depth; /* see depths.h; no less than the deltas below it */
     uint64_t packed_size;
 };
 
@@ -80,6 +81,9 @@ void free_list(struct series *s);
 
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
+
+/* Sets the depths of all entries, whose files were looked at. */
+void measure_series(struct series *s);
 
 /* Sorts the entries by fingerprint, for find_shallowest(), by name, for find_name(), and by number,
  * for choose_entry(), which without that look at all of them. To be called again when fingerprints

@@ -171,6 +171,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
     old = path_in_series(directory, MANIFEST_NAME, ".old");
     if (code == CODE_OK) code = keep_list(s.manifest_path, old);
     if (code == CODE_OK) code = save_manifest(&s);
+    measure_series(&s);
     index_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
     known = (unsigned char *)resize(NULL, s.n + 1, 1);

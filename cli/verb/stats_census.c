@@ -81,7 +81,7 @@ static int share_buffers(struct base *bases, size_t n, const struct common *o)
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
         struct base *b = &bases[i];
         code = open_base(b, o);
-        if (code != CODE_OK || !b->is_archive || b->archive.chain_depth) continue;
+        if (code != CODE_OK || !b->is_archive || b->archive.is_delta) continue;
         b->archive.lender = lender;
         code = identify_base(b, o);
         lender = lender ? lender : b->archive.reader;

@@ -24,8 +24,7 @@
 struct node {
     const char *name;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
-    uint32_t chain_depth;
-    int is_readable; /* its index */
+    int is_delta, is_readable; /* its index */
     int is_placed;
     struct node *parent;    /* NULL: a root */
     const lmc_base *base;   /* of a root that is a delta: from outside of the files */
@@ -156,14 +155,14 @@ static void place_tree(struct verification *v, struct node *root)
     }
 }
 
-/* A delta in which nothing has changed has the fingerprint that it wants: of those, a shallower
- * one.
- */
+/* A delta in which nothing has changed has the fingerprint that it wants, and is no base of its
+ * like. */
 static const struct node *find_wanted(const struct verification *v, const struct node *node)
 {
     const int is_same = memcmp(node->fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0;
     for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable && (!is_same || v->nodes[i].chain_depth < node->chain_depth) &&
+        if (v->nodes[i].is_readable &&
+            !(is_same && memcmp(v->nodes[i].wanted, node->wanted, LMC_FINGERPRINT_SIZE) == 0) &&
             memcmp(v->nodes[i].fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0)
             return &v->nodes[i];
     return NULL;
@@ -174,7 +173,7 @@ static void place_all(struct verification *v)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, &v->nodes[i]);
+        if (v->nodes[i].is_readable && !v->nodes[i].is_delta) place_tree(v, &v->nodes[i]);
     for (size_t i = 0; i < v->n && code == CODE_OK; i++) {
         struct node *node = &v->nodes[i];
         struct archive a;
@@ -220,7 +219,7 @@ static void read_node(struct verification *v, struct node *node)
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, node->fingerprint);
         memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
-        node->chain_depth = a.chain_depth;
+        node->is_delta = a.is_delta;
         node->is_readable = 1;
     }
     close_archive(&a);
@@ -231,7 +230,7 @@ static void build_forest(struct verification *v)
 {
     for (size_t i = 0; i < v->n; i++) {
         read_node(v, &v->nodes[i]);
-        if (v->nodes[i].is_readable && v->nodes[i].chain_depth)
+        if (v->nodes[i].is_readable && v->nodes[i].is_delta)
             v->by_wanted[v->n_deltas++] = &v->nodes[i];
     }
     if (v->n_deltas) qsort((void *)v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
@@ -289,10 +288,8 @@ static void say_ok(const struct verification *v, const struct node *node)
     if (v->o->verbosity < 2) return;
     format_hex(fingerprint, node->fingerprint, SHORT_FINGERPRINT);
     format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
-    if (node->chain_depth)
-        say(node->name, "ok, %s, depth %u, base %s", fingerprint, (unsigned)node->chain_depth,
-            wanted);
-    else say(node->name, "ok, %s, depth 0, no base", fingerprint);
+    if (node->is_delta) say(node->name, "ok, %s, base %s", fingerprint, wanted);
+    else say(node->name, "ok, %s, no base", fingerprint);
 }
 
 /* Checks all of the file; what others need of it stands in the stage then. */
@@ -355,7 +352,6 @@ static void verify_below(struct verification *v, const struct node *node, const 
         own.get_file = stage_get_file;
         own.read = stage_read;
         own.user = stage;
-        own.chain_depth = node->chain_depth;
         base = &own;
         for (size_t i = 0; i + 1 < node->n_children; i++) verify_below(v, node->children[i], base);
         node = node->children[node->n_children - 1];

@@ -73,6 +73,17 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
 }
 
+/* The payload of a block that has a prediction is what was written: all that can be told without
+ * the prediction. */
+static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
+                                          const lmc_block_info *info)
+{
+    LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE,
+                         info->encoded_size - LMC_BLOCK_HEADER_SIZE) == info->payload_crc,
+               LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
  * where there is none, and not used where the block has no prediction. */
@@ -101,8 +112,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         d.end = src + info->encoded_size;
         d.streaming = streaming;
         if (info->has_prediction) {
-            LMC__CHECK(k->crc32c(0, d.in, (size_t)(d.end - d.in)) == info->payload_crc,
-                       LMC_ERR_CHECKSUM);
+            LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
             LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));

@@ -134,44 +134,52 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
+/* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
+ * order: bits per byte, in 1/1024, since samples of different widths differ in size. A plane is
+ * taken for 128 bits more than its entropy, and for raw at most, so that planes which are all but
+ * incompressible do not decide by their luck. UINT64_MAX if there is no room, which cannot
+ * happen. */
+static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
+                                  enum lmc__order order)
+{
+    uint8_t *const top = e->stack.top;
+    uint32_t *const counts = e->scratch->counts[0];
+    uint64_t bits = 0, total;
+    lmc__sample sample;
+    unsigned p;
+    if (!lmc__begin_sample(e, &sample, size / width, width)) return UINT64_MAX;
+    total = lmc__take_sample(e->k, &sample, 0, 4, src, width, order);
+    for (p = 0; p < width; p++) {
+        memset(counts, 0, sizeof e->scratch->counts[0]);
+        lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+        bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
+    }
+    e->stack.top = top;
+    return (bits << 10) / (total * width);
+}
+
 /* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
  * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
  * for a wrong guess costs more than a missed one gains.
  *
- * Orders are that of floats or none; width 1 is tried without only: it would do nothing but rename
- * the symbols. Samples of different widths are different in size, so bits per byte of input are
- * compared (in 1/1024). A plane is taken for 128 bits more than its entropy, and for raw at most,
- * so that planes which are all but incompressible do not decide by their luck. */
+ * Width 1 is tried without an order only: it would do nothing but rename the symbols. That of
+ * integers is tried of the best width only. */
 static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
                              enum lmc__order *order, enum lmc__order *own)
 {
-    uint8_t *const top = e->stack.top;
-    uint32_t *const counts = e->scratch->counts[0];
+    static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
     uint64_t best = UINT64_MAX;
-    unsigned w, p;
-    int r;
-    for (w = 1; w <= 8; w *= 2) {
-        if (size % w) break;
-        for (r = 0; r <= (w > 1); r++) {
-            uint64_t bits = 0, total;
-            lmc__sample sample;
-            if (!lmc__begin_sample(e, &sample, size / w, w)) break;
-            total = lmc__take_sample(e->k, &sample, 0, 4, src, w,
-                                     r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE);
-            for (p = 0; p < w; p++) {
-                memset(counts, 0, sizeof e->scratch->counts[0]);
-                lmc__count_bytes(counts, sample.planes.row[p], sample.n);
-                bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
-            }
-            e->stack.top = top;
-            bits = (bits << 10) / (total * w);
-            if (bits + (best >> 7) < best) {
-                best = bits;
-                *width = w;
-                *order = r ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
-                *own = r ? LMC__ORDER_FLOAT : LMC__ORDER_NONE;
-            }
+    unsigned w, i;
+    for (w = 1; w <= 8 && size % w == 0; w *= 2)
+        for (i = 0; i <= (w > 1); i++) {
+            const uint64_t bits = lmc__try_elements(e, src, size, w, orders[i]);
+            if (bits >= best - (best >> 7)) continue;
+            best = bits;
+            *width = w;
+            *own = orders[i];
         }
-    }
+    if (*width > 1 && lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
+        *own = LMC__ORDER_INTEGER;
+    *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
 }
 #endif /* LMC_NO_ENCODER */

@@ -18,11 +18,13 @@
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- * (below) decoding classes      the same, cut by classes; m for the masks of a sparse delta; one
- * row more, for the coded elements before zeros are merged in between; and w rows for the
- * prediction, where the output overwrites it decoding sparse       instead of that, for at most n /
- * 16 coded elements, four bytes for the number of each and 2 w for residuals and planes, at
- * most 1.25 rows; where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
+ *                         (below)
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row more,
+ *                         for the coded elements before zeros are merged in between; and w rows for
+ *                         the prediction, where the output overwrites it
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
+ *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
@@ -30,11 +32,15 @@
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
- * That is 2 w + 3 rows, but w + 6 of small elements, and two masks with the pads of all classes in
- * each, and the masks' stack. So
- * "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size says,
- * and tests/private_block.h makes the block that needs most of it. All the same each push is
+ * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
+ * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
+ * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
+ *
+ * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
+ * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
  * checked: a mistake in this table must not become a write out of bounds. */
+#define LMC__MAX_ROWS (2 * 8u + 3)
+
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -103,7 +109,8 @@ LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
     const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
     if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
-    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * (n + LMC__MAX_CLASSES * LMC__PAD) +
+    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
+           LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 

@@ -30,6 +30,8 @@ typedef struct lmc__listed_file {
     uint64_t start;
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
+    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    int is_unread;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;

@@ -52,6 +52,8 @@ typedef struct lmc__snapshot_job {
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
+    /* restoring: its prediction is not there, so only its payload is checked */
+    int is_unread;
     /* restoring with write_at: where in the file the block belongs */
     uint64_t file_offset;
 } lmc__snapshot_job;
@@ -303,6 +305,10 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const lmc_block_info *const info = &job->job.info;
     const uint8_t *content = job->job.dst;
+    if (job->is_unread) {
+        job->job.status = lmc__check_payload(c->wave.k, job->job.src, info);
+        return;
+    }
     if (job->is_written) {
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;

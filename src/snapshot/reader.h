@@ -274,7 +274,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    uint64_t index_at, index_size, offset;
+    uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
 

@@ -20,7 +20,8 @@
 #include "snapshot/origin.h"
 
 /* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
- * sought.
+ * sought. Where nothing is to be written, a delta can do without its base: of blocks that cannot be
+ * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
  * at the end of one buffer is moved to before what the other one holds, where room was left for it:
@@ -90,6 +91,11 @@ typedef struct lmc__restorer {
     /* Bytes of all runs. */
     uint64_t total;
     lmc__origin origin;
+    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
+     * files, lmc__unread_facts. */
+    int is_check;
+    enum lmc_status unread;
+    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
     /* Bytes of it in runs so far. */
@@ -109,6 +115,12 @@ typedef struct lmc__restorer {
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
+
+/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
+ * fingerprints are, which nobody knows. */
+typedef struct lmc__unread_facts {
+    size_t file, at, size;
+} lmc__unread_facts;
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
@@ -134,6 +146,25 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
+/* The CRC and the fingerprints of a file, as bytes of an index. */
+static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
+{
+    file->crc = lmc__load32(facts);
+    lmc__keep_fingerprints(file, facts + 4);
+}
+
+/* The file that has just ended is not known. */
+static enum lmc_status lmc__forget_facts(lmc__restorer *r)
+{
+    lmc__unread_facts unread;
+    unread.file = r->file;
+    unread.at = r->index.fingerprints_at - 4;
+    unread.size = r->index.facts_end - unread.at;
+    memset(r->index.entries.data + unread.at, 0, unread.size);
+    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
+    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+}
+
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
@@ -142,6 +173,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
     return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -386,6 +418,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
             lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
         const size_t n = (size_t)lmc__min64(size, left);
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
+        if (n && job->is_unread) lmc__listed_at(&r->listing, r->planned_file)->is_unread = 1;
         size -= n;
         if (size != 0) /* runs end with the stream, so it has more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
@@ -396,10 +429,12 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its number and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
+ * unread: LMC_OK, or why there is no prediction.
+ *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
-                                          size_t size)
+                                          size_t size, enum lmc_status unread)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
@@ -436,6 +471,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
+    } else if (info.has_prediction && unread != LMC_OK) {
+        r->unread = unread;
+        block_job->is_unread = 1;
     } else if (info.has_prediction) {
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
@@ -448,11 +486,24 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
+/* Why the predictions of a run cannot be had, though that does not matter; or LMC_OK. What a delta
+ * has written before cannot be read back either if it has no base. */
+static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
+{
+    const int has_base = r->origin.base || !lmc__has_base(r->header);
+    if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
+        run->prediction == LMC__PREDICT_TEXT)
+        return LMC_OK;
+    if (!has_base) return LMC_ERR_BASE_MISSING;
+    return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
+}
+
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
  * given, so that must have reached the caller: the wave is decoded, and what it made is written,
  * before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
+    enum lmc_status unread;
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
@@ -462,10 +513,12 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
                             r->listing.n_streams - 1, &r->position));
     LMC__TRY(lmc__check_run_features(&run, r->features));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    unread = lmc__why_unread(r, &run);
+    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
+        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
-    if (run.prediction == LMC__PREDICT_OWN) {
+    if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
@@ -473,7 +526,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
-        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block)));
+        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block), unread));
     return LMC_OK;
 }
 
@@ -503,6 +556,18 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
+/* What is not known of files is what the index says: its entries are as long as they should be. */
+static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
+{
+    const lmc__unread_facts *const unread =
+        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
+    size_t i;
+    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
+        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
+        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
+    }
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
  * metadata and the snapshot's fingerprint. */
@@ -524,6 +589,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
+    lmc__believe_facts(r, c.p);
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
     metadata = c.p;
@@ -571,7 +637,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
         return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
-    LMC__TRY(lmc__check_base(&r->origin, r->at));
+    if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
+    else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
     memcpy(r->header, r->at, LMC__HEADER_SIZE);
     r->features = lmc__get_features(r->header);
     lmc__skip(r, LMC__HEADER_SIZE);
@@ -601,7 +668,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__fetch(r, 1));
     /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    return lmc__restore_metadata(r);
+    LMC__TRY(lmc__restore_metadata(r));
+    return r->unread;
 }
 
 /* See lmc__visit_buffer. */
@@ -616,6 +684,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->segments, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->hasher.hashes, alloc_user);
+    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -636,6 +705,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
+    r->is_check = !options->write && !options->in_place && !options->check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
     r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);

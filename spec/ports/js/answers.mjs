@@ -23,7 +23,7 @@ const answerOfTensor = tensor => ({
     offset: tensor.offset,
     size: tensor.size,
     loss: [tensor.generation, MEASURES.indexOf(tensor.measure), tensor.error],
-    identity: hex(tensor.identity),
+    fingerprint: hex(tensor.fingerprint),
 });
 
 const answerOfFile = file => ({
@@ -33,14 +33,14 @@ const answerOfFile = file => ({
     sha256: createHash("sha256").update(file.data).digest("hex"),
     mode: file.mode,
     mtime: file.mtime && [file.mtime.seconds, file.mtime.nanoseconds],
-    identity: file.identity && hex(file.identity),
+    fingerprint: file.fingerprint && hex(file.fingerprint),
     tensors: file.tensors.map(answerOfTensor),
 });
 
 const answerOf = snapshot => ({
     status: "OK",
-    identity: hex(snapshot.identity),
-    base_identity: snapshot.baseIdentity && hex(snapshot.baseIdentity),
+    fingerprint: hex(snapshot.fingerprint),
+    base_fingerprint: snapshot.baseFingerprint && hex(snapshot.baseFingerprint),
     metadata: snapshot.metadata.map(({ keyBytes, value }) => [hex(keyBytes), hex(value)]),
     files: snapshot.files.map(answerOfFile),
 });

@@ -74,7 +74,7 @@ function restore(snapshot, place) {
     directories.sort((a, b) => b.pathBytes.length - a.pathBytes.length);
     for (const file of directories) setModeAndTime(file, placeOf(file));
     if (snapshot.metadata.some(({ keyBytes }) => Buffer.from(keyBytes).toString("latin1") === "lmc.links"))
-        console.error("note: it has links (lmc.links), which are not restored"); // R10.2-11
+        console.error("note: it has links (lmc.links), which are not restored"); // L-10
 }
 
 function main(args) {

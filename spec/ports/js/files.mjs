@@ -24,12 +24,13 @@ export function readBase(path) {
     return entries.length > 0 ? entries : [{ path: "", data: null }];
 }
 
-/** All that is below a directory; paths are bytes. */
+/** The files and directories below a directory; paths are bytes. Of symbolic links those to files. */
 function readDirectory(directory, prefix) {
     return fs.readdirSync(directory, { encoding: "buffer", withFileTypes: true }).flatMap(entry => {
         const place = Buffer.concat([directory, Buffer.from("/"), entry.name]);
         const path = Buffer.concat([Buffer.from(prefix), entry.name]);
-        if (!fs.statSync(place).isDirectory()) return [{ path, data: readFile(place) }];
-        return [{ path, data: null }, ...readDirectory(place, Buffer.concat([path, Buffer.from("/")]))];
+        if (entry.isDirectory()) return [{ path, data: null }, ...readDirectory(place, Buffer.concat([path, Buffer.from("/")]))];
+        const isFile = fs.statSync(place, { throwIfNoEntry: false })?.isFile();
+        return isFile ? [{ path, data: readFile(place), isLink: entry.isSymbolicLink() }] : [];
     });
 }

@@ -1,4 +1,5 @@
-// A decoder of the LMC format, version 1.0, in plain JavaScript: written from spec/lmc-format.md alone, in its order; "section" below means there.
+// A decoder of the LMC format, version 1.0, in plain JavaScript: written from spec/lmc-format.md and its companions alone,
+// in their order; "section" below means there.
 //
 //     import { decode } from "./lmc.mjs";
 //     const snapshot = decode(bytes, { bases: [otherBytes] });      // bytes: a Uint8Array; throws an LmcError and nothing else
@@ -12,7 +13,7 @@
 
 export const VERSION = "1.0";
 
-/** What callers may allow: see section 12. All in bytes. */
+/** What callers may allow: see section 9. All in bytes. */
 export const DEFAULT_LIMITS = Object.freeze({
     section: 2 ** 30, // body of a section: as much MUST be allowed
     decoded: 2 ** 30, // sum of the sizes of all files of a snapshot
@@ -20,9 +21,9 @@ export const DEFAULT_LIMITS = Object.freeze({
     chain: 256, // bases of bases that are LMC files
 });
 
-// -- Errors (section 11) ------------------------------------------------------------------------------------------------------------------------
+// -- Errors (section 2.2) ---------------------------------------------------------------------------------------------------------------------------
 
-/** The only thing that is thrown for bad input; `status` is a name of section 11. */
+/** The only thing that is thrown for bad input; `status` is a name of section 2.2. */
 export class LmcError extends Error {
     constructor(status, message) {
         super(`${status}: ${message}`);
@@ -52,7 +53,7 @@ function allocate(size) {
     }
 }
 
-// -- Conventions (section 2) --------------------------------------------------------------------------------------------------------------------
+// -- Conventions (section 2) ------------------------------------------------------------------------------------------------------------------------
 
 /** Little-endian fields of bytes[at .. end); a read past the end is refused with `statusAtEnd`. */
 class Reader {
@@ -186,7 +187,7 @@ function exact(value) {
 const dataOf = bytes => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 const hex = bytes => Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
 
-// -- CRC-32C ------------------------------------------------------------------------------------------------------------------------------------
+// -- CRC-32C ----------------------------------------------------------------------------------------------------------------------------------------
 
 const CRC_POLYNOMIAL = 0x82f63b78;
 
@@ -222,53 +223,7 @@ export function crc32c(bytes, at = 0, end = bytes.length, before = 0) {
     return ~crc >>> 0;
 }
 
-// -- CRC-64/NVME --------------------------------------------------------------------------------------------------------------------------------
-
-const CRC64_POLYNOMIAL = 0x9a6c9329ac4bc9b5n;
-
-/** As CRC_TABLE, in halves of 32 bits: [low, high]. */
-const CRC64_TABLES = (() => {
-    const [low, high] = [new Int32Array(8 * 256), new Int32Array(8 * 256)];
-    const table = [];
-    for (let i = 0; i < 8 * 256; i++) {
-        let crc = i < 256 ? BigInt(i) : table[i - 256];
-        if (i < 256) for (let bit = 0; bit < 8; bit++) crc = (crc >> 1n) ^ (crc & 1n ? CRC64_POLYNOMIAL : 0n);
-        else crc = (crc >> 8n) ^ table[Number(crc & 255n)];
-        table.push(crc);
-        low[i] = Number(BigInt.asIntN(32, crc));
-        high[i] = Number(BigInt.asIntN(32, crc >> 32n));
-    }
-    return [low, high];
-})();
-
-/** The CRC of bytes[at .. end), as a BigInt. */
-export function crc64(bytes, at = 0, end = bytes.length) {
-    const [tableLow, tableHigh] = CRC64_TABLES;
-    let low = -1;
-    let high = -1;
-    for (; at + 8 <= end; at += 8) {
-        low ^= bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24);
-        high ^= bytes[at + 4] | (bytes[at + 5] << 8) | (bytes[at + 6] << 16) | (bytes[at + 7] << 24);
-        const i7 = 1792 + (low & 255);
-        const i6 = 1536 + ((low >>> 8) & 255);
-        const i5 = 1280 + ((low >>> 16) & 255);
-        const i4 = 1024 + (low >>> 24);
-        const i3 = 768 + (high & 255);
-        const i2 = 512 + ((high >>> 8) & 255);
-        const i1 = 256 + ((high >>> 16) & 255);
-        const i0 = high >>> 24;
-        low = tableLow[i7] ^ tableLow[i6] ^ tableLow[i5] ^ tableLow[i4] ^ tableLow[i3] ^ tableLow[i2] ^ tableLow[i1] ^ tableLow[i0];
-        high = tableHigh[i7] ^ tableHigh[i6] ^ tableHigh[i5] ^ tableHigh[i4] ^ tableHigh[i3] ^ tableHigh[i2] ^ tableHigh[i1] ^ tableHigh[i0];
-    }
-    for (; at < end; at++) {
-        const i = (low ^ bytes[at]) & 255;
-        low = ((low >>> 8) | (high << 24)) ^ tableLow[i];
-        high = (high >>> 8) ^ tableHigh[i];
-    }
-    return (BigInt(~high >>> 0) << 32n) | BigInt(~low >>> 0);
-}
-
-// -- SHA-256 (FIPS 180-4) -----------------------------------------------------------------------------------------------------------------------
+// -- SHA-256 (FIPS 180-4) ---------------------------------------------------------------------------------------------------------------------------
 
 /** The first 32 bits behind the point of the square (power 1/2) or cube (1/3) roots of the first n primes: the constants of FIPS 180-4. */
 function fractionsOfRoots(n, power) {
@@ -317,71 +272,80 @@ export function sha256(message) {
     return new Uint8Array(digest.buffer);
 }
 
-// -- File_Header (section 4) --------------------------------------------------------------------------------------------------------------------
+// -- Header (section 3.1) ---------------------------------------------------------------------------------------------------------------------------
 
-const MAGIC = Uint8Array.of(0x83, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
+const MAGIC = Uint8Array.of(0x95, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
+const DRAFTS = [0x83, 0x8c]; // first bytes of the magics of drafts
 const FORMAT_MAJOR = 1;
-const FILE_HEADER_SIZE = 80;
+const HEADER_SIZE = 64;
 
 /** Bits of Incompatible: what a file may use. */
-const JOINT_BIT = 1;
-const BASE_BIT = 2;
-const OWN_BIT = 4;
-const QUANTISED_BIT = 8;
-const ALL_BITS = 15;
+const BASE_BIT = 1;
+const OWN_BIT = 2;
+const QUANTISED_BIT = 4;
+const ALL_BITS = 7;
 
 export function isLmc(bytes) {
     return bytes.length >= 8 && sameBytes(bytes.subarray(0, 8), MAGIC);
 }
 
-function readFileHeader(bytes) {
-    if (bytes[0] === 0x8c && bytes.length >= 8 && sameBytes(bytes.subarray(1, 8), MAGIC.subarray(1))) refuse("VERSION", "a draft of the format");
+function readHeader(bytes) {
+    if (DRAFTS.includes(bytes[0]) && sameBytes(bytes.subarray(1, 8), MAGIC.subarray(1))) refuse("VERSION", "a draft of the format");
     if (!isLmc(bytes)) refuse("NOT_LMC", "this is no LMC file");
     const input = new Reader(bytes, 8, bytes.length, "TRUNCATED");
     const major = input.u8();
     if (major !== FORMAT_MAJOR) refuse("VERSION", `version ${major} of the format; this decoder knows ${VERSION}`);
     input.u8(); // Format_Minor decides nothing
-    const headerSize = input.u16();
-    const flags = input.u32();
+    const algorithm = input.u8();
+    const reserved = input.view(5);
     const incompatible = input.u64();
     input.u64(); // Compatible: any value
-    const baseIdentity = input.view(32);
-    const chainDepth = input.u32();
-    const reserved = input.u64();
-    if (crc32c(bytes, 0, 76) !== input.u32()) refuse("CHECKSUM", "Header_CRC");
-    corruptIf(headerSize !== FILE_HEADER_SIZE, "Header_Size");
-    unsupportedIf(incompatible > ALL_BITS, "a feature that this decoder does not know");
-    unsupportedIf(flags !== 0 || reserved !== 0n, "Flags or reserved field of the header");
+    const baseFingerprint = input.view(FINGERPRINT_SIZE);
+    const reservedToo = input.view(12);
+    if (crc32c(bytes, 0, 60) !== input.u32()) refuse("CHECKSUM", "Header_CRC");
+    unsupportedIf(algorithm !== 1, "Algorithm of fingerprints");
+    unsupportedIf(isAnyOne(reserved), "reserved bytes of the header");
+    unsupportedIf(incompatible > ALL_BITS, "a bit of Incompatible that this decoder does not know");
     const features = Number(incompatible);
-    const hasBase = baseIdentity.some(byte => byte !== 0);
-    corruptIf(hasBase !== ((features & BASE_BIT) !== 0), "Base_Identity and its feature bit");
-    corruptIf(hasBase !== (chainDepth !== 0), "Chain_Depth and Base_Identity");
-    return { features, baseIdentity: hasBase ? baseIdentity : null, chainDepth };
+    const hasBase = isAnyOne(baseFingerprint);
+    corruptIf(hasBase !== ((features & BASE_BIT) !== 0), "Base_Fingerprint and its bit of Incompatible");
+    unsupportedIf(isAnyOne(reservedToo), "reserved bytes of the header");
+    return { features, baseFingerprint: hasBase ? baseFingerprint : null };
 }
 
-// -- Sections (section 5) -----------------------------------------------------------------------------------------------------------------------
+const isAnyOne = bytes => bytes.some(byte => byte !== 0);
 
-const SECTION_HEADER_SIZE = 24;
+// -- Sections (section 4) ---------------------------------------------------------------------------------------------------------------------------
 
-/** Reads one section; its body is a Reader, which ends with it. */
-function readSection(input, limits) {
+const SECTION_HEADER_SIZE = 20;
+
+/** Reads one section; its body is a Reader, which ends with it. mayStand(kind): whether such a section may stand here. */
+function readSection(input, limits, mayStand) {
     const at = input.at;
     const kind = keyOf(input.view(4));
-    const number = input.u32();
     const size = input.u64();
     const headCrc = input.u32();
     const bodyCrc = input.u32();
-    if (crc32c(input.bytes, at, at + 16) !== headCrc) refuse("CHECKSUM", "Head_CRC of a section");
+    if (crc32c(input.bytes, at, at + 12) !== headCrc) refuse("CHECKSUM", "Head_CRC of a section");
     corruptIf(!/^[A-Za-z][A-Za-z0-9 ]{3}$/.test(kind), "Kind of a section");
-    unsupportedIf(/^[A-Z]/.test(kind) && !["FILE", "RUN ", "INDX"].includes(kind), "a section of an unknown kind");
+    unsupportedIf(!isAncillary(kind) && !["FILE", "RUN ", "BLKS", "INDX"].includes(kind), "a section of an unknown kind");
+    corruptIf(!mayStand(kind), "a section that may not stand here");
     corruptIf(size > 2n ** 40n, "Body_Size of a section");
     if (size > limits.section) refuse("LIMIT", `a section of ${size} bytes; ${limits.section} are allowed`);
     const bodyAt = input.take(Number(size));
     if (crc32c(input.bytes, bodyAt, input.at) !== bodyCrc) refuse("CHECKSUM", "Body_CRC of a section");
-    return { kind, number, at, end: input.at, body: new Reader(input.bytes, bodyAt, input.at, "CORRUPT") };
+    return { kind, at, bodyAt, end: input.at, body: new Reader(input.bytes, bodyAt, input.at, "CORRUPT") };
 }
 
-/** What follows the last field of a body (section 5.4): records for extensions, of which this decoder knows none. */
+const isAncillary = kind => /^[a-z]/.test(kind);
+
+/** A count in a body: not more than the rest of the body can hold, at leastSize bytes each. */
+function checkCount(body, count, leastSize, what) {
+    corruptIf(count > body.left / leastSize, what);
+    return count;
+}
+
+/** What follows the last field of a body (section 4.5): records for extensions, of which this decoder knows none. */
 function skipExtensions(body) {
     for (let before = -1; body.left > 0; ) {
         const tag = body.varint();
@@ -392,12 +356,12 @@ function skipExtensions(body) {
     }
 }
 
-// -- FILE body (section 5.1) --------------------------------------------------------------------------------------------------------------------
+// -- FILE body (section 4.1) ------------------------------------------------------------------------------------------------------------------------
 
 /** In the order of their numbers, which count from 1: [Dtype, bits of an element]. */
 const DTYPES = (
     "BOOL 8, F4 4, F6_E2M3 6, F6_E3M2 6, U8 8, I8 8, F8_E5M2 8, F8_E4M3 8, F8_E8M0 8, F8_E4M3FNUZ 8, F8_E5M2FNUZ 8, I16 16, U16 16, F16 16, " +
-    "BF16 16, I32 32, U32 32, F32 32, C64 64, F64 64, I64 64, U64 64"
+    "BF16 16, I32 32, U32 32, F32 32, C64 64, F64 64, I64 64, U64 64, I4 4, U4 4, I2 2, U2 2, C128 128"
 ).split(", ").map(entry => entry.split(" ")).map(([name, bits]) => [name, BigInt(bits)]);
 
 const DTYPE_BITS = new Map(DTYPES);
@@ -428,11 +392,11 @@ class Tensor {
     /** Its bytes, once the file is decoded. */
     get data() { return this.file.data.subarray(this.offset, this.offset + this.size); }
 
-    /** 32 bytes, once the file is decoded (section 9.2). */
-    get identity() { return this.file.identities.subarray(32 * this.number, 32 * this.number + 32); }
+    /** Once the file is decoded. */
+    get fingerprint() { return this.file.fingerprints[this.number]; }
 }
 
-/** A source file, or a directory. */
+/** A file, or a directory. */
 class SourceFile {
     constructor() {
         this.kind = "file"; // or "directory"
@@ -444,13 +408,13 @@ class SourceFile {
         this.stream = null; // which it is a part of
         this.start = 0; // within that
         this.data = null; // once decoded
-        this.identities = null; // likewise: of its tensors, or its own if it has none
+        this.fingerprints = null; // likewise: those of its tensors, or its own if it has none
         this.text = null; // its HeaderText, if it is needed
     }
 
     get pathBytes() { return bytesOf(this.key); }
     get path() { return utf8.decode(this.pathBytes); }
-    get identity() { return this.tensors.length === 0 ? this.identities : null; }
+    get fingerprint() { return this.tensors.length === 0 ? this.fingerprints[0] : null; }
 }
 
 /** The files of a FILE section, one after another, which the runs behind it cut. Its fields are Numbers: exact once it is complete. */
@@ -459,34 +423,30 @@ class Stream {
         this.files = files;
         this.isKnown = files[0].size >= 0; // otherwise it is one file, as large as its runs
         this.size = 0;
-        this.pieceEnds = []; // tensors, and what is between them: where they end, ascending
         this.cut = 0; // by the runs that were read so far
         this.done = 0; // by those that were decoded
-        this.ownRanges = []; // start, end, start, end ...: what runs of Prediction 2 made of it
+        this.ownRanges = []; // start, end, start, end ...: what runs of Prediction 3 to 5 made of it
         this.data = null;
-        this.at = this.end = 0; // its section in the input
-        for (const file of files) file.stream = this;
-        if (!this.isKnown) return;
-        const pushEnd = end => {
-            if (end > (this.pieceEnds[this.pieceEnds.length - 1] ?? 0)) this.pieceEnds.push(end);
-        };
         for (const file of files) {
+            file.stream = this;
             file.start = this.size;
-            for (const { offset, end } of file.tensors) pushEnd(file.start + offset), pushEnd(file.start + end);
-            this.size += file.size;
-            pushEnd(this.size);
+            if (this.isKnown) this.size += file.size;
         }
     }
 }
 
-const MOST_IN_SET = 2 ** 24 - 1; // engines have no more
+/** Whether two of them are the same, as strings. */
+function hasTwins(keys) {
+    const sorted = keys.sort();
+    return sorted.some((key, i) => i > 0 && key === sorted[i - 1]);
+}
 
 /** What the objects of a file or tensor take in memory, about. */
 const TABLE_ENTRY_SIZE = 256;
 
 /** The files of a FILE section. tables.left is what the tables of files and tensors may take yet. */
 function readFiles(body, tables) {
-    const nFiles = body.upTo(2 ** 28, "N_Files");
+    const nFiles = checkCount(body, body.upTo(2 ** 28, "N_Files"), 3, "N_Files");
     corruptIf(nFiles === 0, "N_Files");
     const charge = strings => {
         tables.left -= TABLE_ENTRY_SIZE + strings;
@@ -498,18 +458,16 @@ function readFiles(body, tables) {
         const { file, size, nTensors } = readFileEntry(body, i === 0 ? "" : files[i - 1].key);
         corruptIf(size === null && nFiles > 1, "a file of unknown size beside others");
         charge(file.key.length);
-        const names = new Set();
         for (let number = 0, end = 0n; number < nTensors; number++) {
             const tensor = readTensorEntry(body, file, tensors, end);
             end = tensor.end;
             corruptIf(end > size, "a tensor beyond its file");
             tensor.end = Number(end); // exact, like its offset, if the file is complete
             charge(tensor.key.length + 16 * tensor.shape.length);
-            if (names.size === MOST_IN_SET) refuse("LIMIT", "more tensors in a file than this decoder can take");
-            corruptIf(names.size === names.add(tensor.key).size, "two tensors of one name");
             file.tensors.push(tensor);
             tensors.push(tensor);
         }
+        corruptIf(hasTwins(file.tensors.map(tensor => tensor.key)), "two tensors of one name");
         files.push(file);
     }
     skipExtensions(body);
@@ -537,11 +495,25 @@ function readFileEntry(body, keyBefore) {
         file.mtime = { seconds: body.i64(), nanoseconds: body.u32() };
         corruptIf(file.mtime.nanoseconds > 999999999, "Mtime_Nanoseconds");
     }
-    return { file, size, nTensors: hasSize ? body.upTo(2 ** 28, "N_Tensors") : 0 };
+    return { file, size, nTensors: hasSize ? checkCount(body, body.upTo(2 ** 28, "N_Tensors"), 5, "N_Tensors") : 0 };
 }
 
 function isPlainPath(path) {
-    return !path.includes("\\") && path.split("/").every(part => part !== "" && part !== "." && part !== "..");
+    return path.split("/").every(part => part !== "" && part !== "." && part !== "..");
+}
+
+const byKey = (a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0);
+
+/** The rules that all files of a snapshot keep together: R4-24 to R4-26. */
+function checkPaths(files) {
+    corruptIf(files.length > 1 && files.some(file => file.key === ""), "an empty Path beside others");
+    // With "/" before all other bytes, what is below a path follows it at once
+    const sorted = files.map(({ key, kind }) => ({ key: key.replaceAll("/", "\0"), kind })).sort(byKey);
+    for (let i = 1; i < sorted.length; i++) {
+        const { key, kind } = sorted[i - 1];
+        corruptIf(sorted[i].key === key, "two files of one Path");
+        corruptIf(kind === "file" && sorted[i].key.startsWith(key + "\0"), "a Path below that of a file");
+    }
 }
 
 /** A tensor entry; `before` are those before it in the section. The one before it in its file ends at endBefore. */
@@ -550,6 +522,7 @@ function readTensorEntry(body, file, before, endBefore) {
     unsupportedIf(form > 7, "reserved bits of a tensor entry");
     const back = body.upTo(before.length, "Back of a tensor");
     const reference = back === 0 ? null : before[before.length - back];
+    corruptIf((form & 1) !== 0 && !reference, "Like without a reference");
     let prefix = "";
     let suffix = "";
     if (reference) {
@@ -562,7 +535,6 @@ function readTensorEntry(body, file, before, endBefore) {
     const key = prefix + keyOf(body.string(body.upTo(65535 - prefix.length - suffix.length, "size of a Name"))) + suffix;
     const gap = form & 2 ? body.varint() : 0;
     corruptIf((form & 2) !== 0 && gap === 0, "Gap of a tensor");
-    corruptIf((form & 1) !== 0 && !reference, "Like without a reference");
     const type = form & 1 ? reference.type : readType(body);
     const offset = endBefore + BigInt(gap);
     const tensor = new Tensor(file, file.tensors.length, key, type, Number(offset));
@@ -606,29 +578,28 @@ function sizeOfShape(dtypeKey, shape) {
     return bits % 8n === 0n && bits / 8n <= MOST_BYTES ? exact(bits / 8n) : null;
 }
 
-// -- RUN body (section 5.2) ---------------------------------------------------------------------------------------------------------------------
+// -- RUN body (section 4.2) -------------------------------------------------------------------------------------------------------------------------
 
-const ZERO = 0; // Prediction of a run, or of a block
+const ZERO = 0; // Prediction of a run
 const BASE = 1;
-const OWN = 2;
-const TEXT = 3;
+const TEXT = 2;
+const OWN = 3; // and 4, 5: with a conversion
+const OWN_AS_BF16 = 4;
+const OWN_AS_F16 = 5;
 
 /** A RUN section. */
 class Run {
-    constructor(number, body, features) {
-        this.number = number;
+    constructor(body, features) {
         const size = body.upTo(MOST_BYTES, "Run_Size");
         corruptIf(size === 0, "Run_Size");
         this.size = Number(size); // exact if its blocks are there (readRun)
-        this.log2BlockSize = body.u8();
-        corruptIf(this.log2BlockSize < 14 || this.log2BlockSize > 23, "Log2_Block_Size");
+        this.blockSize = body.varint();
+        unsupportedIf(!BLOCK_SIZES.includes(this.blockSize), "Block_Size");
         this.prediction = body.u8();
-        unsupportedIf(this.prediction > TEXT, "Prediction of a run");
-        this.conversion = body.u8();
-        unsupportedIf(this.conversion > (this.prediction === OWN ? 2 : 0), "Conversion of a run");
+        unsupportedIf(this.prediction > OWN_AS_F16, "Prediction of a run");
         corruptIf(this.prediction === BASE && !(features & BASE_BIT), "a run that needs a base in a file that has none");
-        corruptIf(this.prediction === OWN && !(features & OWN_BIT), "Prediction 2 in a file without the feature bit Own");
-        const nBlocks = (BigInt(size) + BigInt(this.blockSize) - 1n) >> BigInt(this.log2BlockSize);
+        corruptIf(this.prediction >= OWN && !(features & OWN_BIT), "Prediction of a run in a file without the bit Own");
+        const nBlocks = (BigInt(size) + BigInt(this.blockSize) - 1n) / BigInt(this.blockSize);
         corruptIf(nBlocks > 2n ** 32n - 1n, "more than 2^32 - 1 blocks in a run");
         this.nBlocks = Number(nBlocks);
         this.body = body; // its segments are next
@@ -638,12 +609,10 @@ class Run {
         this.nFiles = 0; // described before it
         this.blocksAt = 0; // where the first one's header starts
         this.blockSizes = null; // in the input, header included
-        this.at = this.end = 0; // its section in the input
     }
 
-    get blockSize() {
-        return 2 ** this.log2BlockSize;
-    }
+    /** Bytes of what a segment refers to, for each byte that it predicts. */
+    get factor() { return this.prediction > OWN ? 2 : 1; }
 
     /** Decoded bytes of a block. */
     sizeOfBlock(number) {
@@ -651,27 +620,23 @@ class Run {
     }
 }
 
-/**
- * Reads the segments of a run, by the rules of section 5.2: { size, source, offset }; source is null for zero bytes, else one of `sources`, which are
- * items of the base, or files. All sizes are known by now.
- */
+const BLOCK_SIZES = [14, 15, 16, 17, 18, 19, 20, 21, 22].map(log2 => 2 ** log2);
+
+/** The segments of a run: { size, source, offset }; source is null for zero bytes, else one of `sources`, which are items of the base, or files. */
 function readSegments(run, sources) {
-    const { body } = run;
+    const { body, factor } = run;
     const segments = [];
     if (run.prediction !== ZERO) {
-        const nSegments = body.upTo(2 ** 24, "N_Segments");
+        const nSegments = checkCount(body, body.upTo(2 ** 24, "N_Segments"), 2, "N_Segments");
         corruptIf(nSegments === 0, "N_Segments");
-        const factor = run.conversion === 0 ? 1 : 2;
         let left = run.size;
         let number = -1; // of the last source
         for (let i = 0; i < nSegments; i++) {
-            let size = body.varint();
-            if (size === 0) size = sizeOfRest(run.stream, run.start + run.size - left);
-            corruptIf(size > left, "the segments of a run are more than Run_Size");
+            const size = body.upTo(left, "the segments of a run are more than Run_Size");
+            corruptIf(size === 0, "an empty segment");
+            corruptIf(size % factor !== 0, "a segment of odd size in a run with a conversion");
             left -= size;
-            corruptIf(size % factor !== 0, "a segment of odd size in a run with a Conversion");
-            const reference = body.varint();
-            corruptIf(reference > 2 ** 40, "a segment refers to what is not there"); // there are fewer items and files
+            const reference = body.upTo(2 ** 40, "a segment refers to what is not there"); // there are fewer items and files
             let source = null;
             let offset = 0;
             if (reference !== 0) {
@@ -693,13 +658,6 @@ function readSegments(run, sources) {
     return segments;
 }
 
-/** Bytes from a place in a stream to the end of its piece. */
-function sizeOfRest({ pieceEnds }, at) {
-    const i = lowerBound(pieceEnds.length, i => pieceEnds[i] > at);
-    corruptIf(i === pieceEnds.length, "a segment to the end of a piece that is not there");
-    return pieceEnds[i] - at;
-}
-
 /** The first of n numbers for which `isThere` holds, as it does for all that follow; n if there is none. */
 function lowerBound(n, isThere) {
     let low = 0;
@@ -711,12 +669,12 @@ function lowerBound(n, isThere) {
     return low;
 }
 
-/** The bytes that a segment refers to are there; in a run of Prediction 2 they are of runs before it that are not predicted so themselves. */
+/** The bytes that a segment refers to are there; those of this snapshot are of runs before it that are not predicted so themselves. */
 function checkReference(run, source, offset, size) {
     if (run.prediction === TEXT) source.text ??= new HeaderText(source.tensors);
     const end = (run.prediction === TEXT ? source.text : source).size;
     corruptIf(size > end || offset > end - size, "a segment refers to bytes that are not there");
-    if (run.prediction !== OWN) return;
+    if (run.prediction < OWN) return;
     const { stream, start } = source;
     const [first, last] = [start + offset, start + offset + size];
     corruptIf(last > stream.done, "a prediction from bytes that do not come before");
@@ -726,7 +684,7 @@ function checkReference(run, source, offset, size) {
     corruptIf(i < ranges.length && ranges[i] < last, "a prediction from bytes that are predicted so themselves");
 }
 
-/** What a safetensors header says of some tensors: for Prediction 3. It is made where it is needed, as it may be large. */
+/** Header text (section 4.3), which is made where it is needed, as it may be large. */
 class HeaderText {
     constructor(tensors) {
         this.tensors = tensors;
@@ -800,13 +758,13 @@ class Predictor {
             if (this.left === 0) this.startSegment();
             const { run, source, sourceAt } = this;
             const part = Math.min(size - done, this.left);
-            if (part === size && source && run.conversion === 0 && run.prediction !== TEXT) {
+            if (part === size && (run.prediction === BASE || run.prediction === OWN) && source) {
                 prediction = source.data.subarray(sourceAt, sourceAt + size); // needs no copy
             } else {
                 prediction ??= allocate(size);
                 if (source) this.copy(prediction, done, part);
             }
-            this.sourceAt += run.conversion === 0 ? part : 2 * part;
+            this.sourceAt += run.factor * part;
             this.left -= part;
             done += part;
         }
@@ -824,8 +782,8 @@ class Predictor {
         const { source, sourceAt, run } = this;
         if (run.prediction === TEXT) return source.text.copy(sourceAt, size, to, at);
         const { data } = source;
-        if (run.conversion === 0) return to.set(data.subarray(sourceAt, sourceAt + size), at);
-        const convert = run.conversion === 1 ? bf16FromF32 : f16FromF32;
+        if (run.factor === 1) return to.set(data.subarray(sourceAt, sourceAt + size), at);
+        const convert = run.prediction === OWN_AS_BF16 ? bf16FromF32 : f16FromF32;
         for (let i = 0; i < size; i += 2) {
             const from = sourceAt + 2 * i;
             const half = convert(data[from] | (data[from + 1] << 8) | (data[from + 2] << 16) | (data[from + 3] << 24));
@@ -835,190 +793,164 @@ class Predictor {
     }
 }
 
-// -- Block (section 7) --------------------------------------------------------------------------------------------------------------------------
+// -- Blocks (section 5) -----------------------------------------------------------------------------------------------------------------------------
 
 const BLOCK_HEADER_SIZE = 24;
+const MOST_BLOCK = 2 ** 22; // decoded bytes
 const STORED = 0; // Layout
 const PLANES = 1;
 const QUANTISED = 2;
 
 /**
- * Reads the header of a block, checks it, and skips its payload. Its place: run and block are its Position, size what it has to decode to (null:
- * anything), predicted whether its run has a prediction (null: not known), features what its file may use.
+ * Reads the header of a block, checks it, and skips its payload. number: in its run; size: what it has to decode to (null: any), mayPredict: whether
+ * its run has a prediction; features: what its file may use.
  */
-function readBlockHeader(input, { run, block, size, predicted, features }) {
+function readBlockHeader(input, { number, size, mayPredict, features }) {
     const { bytes, data } = input;
     const at = input.take(BLOCK_HEADER_SIZE);
-    const [coding, prediction, grouping] = bytes.subarray(at + 1, at + 4);
-    corruptIf(bytes[at] !== 0xb1, "Sync of a block");
-    const position = Uint8Array.of(run, run >>> 8, run >>> 16, run >>> 24, block, block >>> 8, block >>> 16, block >>> 24);
-    if (crc32c(bytes, at, at + 20, crc32c(position)) !== data.getUint32(at + 20, true)) refuse("CHECKSUM", "Header_CRC of a block");
+    const [sync, width, coding, grouping] = bytes.subarray(at, at + 4);
+    corruptIf(sync !== 0xb2, "Sync of a block");
+    if (crc32c(bytes, at, at + 20, crc32c(littleEndian(number, 4))) !== data.getUint32(at + 20, true)) refuse("CHECKSUM", "Header_CRC of a block");
 
     const header = {
-        width: 1 << (coding & 3),
-        subtract: (coding & 4) !== 0,
-        joint: (coding >> 3) & 3,
+        width,
+        order: coding & 3,
+        predicted: (coding & 4) !== 0,
         layout: coding >> 5,
-        prediction,
+        nClasses: (grouping & 15) + 1,
+        sparse: (grouping & 16) !== 0,
         grouping,
-        nClasses: ((grouping & 7) | ((grouping >> 4) & 8)) + 1,
-        sparse: (grouping & 8) !== 0,
-        natural: (grouping >> 4) & 7,
         n: data.getUint32(at + 4, true),
         payloadSize: data.getUint32(at + 8, true),
         contentCrc: data.getUint32(at + 12, true),
-        baseCrc: data.getUint32(at + 16, true),
-        at,
+        payloadCrc: data.getUint32(at + 16, true),
         payloadAt: at + BLOCK_HEADER_SIZE,
     };
-    unsupportedIf(header.joint === 3, "Joint of a block");
+    unsupportedIf(![1, 2, 4, 8].includes(width), "Width of a block");
+    unsupportedIf(header.order === 3, "Order of a block");
     unsupportedIf(header.layout > QUANTISED, "Layout of a block");
-    unsupportedIf(prediction > 1, "Prediction of a block");
-    corruptIf(header.n < 1 || header.n > 2 ** 22, "N_Elements");
-    header.size = header.n * header.width;
-    corruptIf(size !== null && header.size !== size, "size of a block");
-    corruptIf(prediction === 1 && predicted === false, "Prediction of a block in a run without");
-    corruptIf(prediction === 0 && header.baseCrc !== 0, "Base_CRC without a prediction");
-    corruptIf(header.joint !== 0 && !(features & JOINT_BIT), "Joint planes in a file without that feature bit");
-    corruptIf(header.layout === QUANTISED && !(features & QUANTISED_BIT), "a quantised block in a file without that feature bit");
-    corruptIf(grouping !== 0 && !(features & (BASE_BIT | OWN_BIT)), "classes in a file without the feature bits Base and Own");
+    unsupportedIf((coding & 0x18) !== 0 || grouping > 31, "reserved bits of a block");
+    header.size = header.n * width;
+    corruptIf(size === null ? header.size < 1 || header.size > MOST_BLOCK : header.size !== size, "size of a block");
+    corruptIf(header.predicted && !mayPredict, "a block with a prediction in a run without");
+    corruptIf(!header.predicted && header.payloadCrc !== 0, "Payload_CRC without a prediction");
     if (header.layout === STORED) {
+        corruptIf(header.order !== 0 || header.predicted || grouping !== 0, "fields that a stored block does not have");
         corruptIf(header.payloadSize !== header.size, "size of a stored block");
-        corruptIf((coding & 0x1c) !== 0 || prediction !== 0 || grouping !== 0, "fields that a stored block does not have");
     } else {
         corruptIf(header.payloadSize >= header.size, "a payload that is not smaller than its content");
     }
     if (header.layout === PLANES) {
-        corruptIf(header.joint !== 0 && (header.width < 2 || prediction !== 0 || grouping !== 0), "Joint");
-        corruptIf(grouping !== 0 && prediction === 0, "classes without a prediction");
-        corruptIf(header.natural >= header.width || (header.natural !== 0 && (header.nClasses === 1 || header.sparse)), "Natural");
+        corruptIf(header.predicted && header.order === 0, "a prediction without Order");
+        corruptIf(grouping !== 0 && !header.predicted, "classes without a prediction");
     }
     if (header.layout === QUANTISED) {
-        corruptIf(header.width !== 2 && header.width !== 4, "width of a quantised block");
-        corruptIf((coding & 0x1c) !== 0 || grouping !== 0, "fields that a quantised block does not have");
+        corruptIf(width !== 2 && width !== 4, "Width of a quantised block");
+        corruptIf(header.order !== 0 || grouping !== 0, "fields that a quantised block does not have");
     }
+    corruptIf(header.layout === QUANTISED && !(features & QUANTISED_BIT), "a quantised block in a file without that bit");
+    corruptIf(grouping !== 0 && !(features & (BASE_BIT | OWN_BIT)), "classes in a file without the bits Base and Own");
     input.take(header.payloadSize);
     return header;
 }
 
-/** Decodes a block to `out`. `prediction` has its size if the block is predicted; wrongBase is the status if it is not what the encoder had. */
-function decodePayload(bytes, header, prediction, wrongBase, out) {
-    if (header.prediction === 1) {
-        if (crc32c(prediction) !== header.baseCrc) refuse(wrongBase, "Base_CRC: the prediction is not the one of the encoder");
-    } else {
-        prediction = null;
-    }
-    const input = new Reader(bytes, header.payloadAt, header.payloadAt + header.payloadSize, "CORRUPT");
+/** Decodes a block to `out`. `prediction` has its size if the block is predicted; isOfBase: it comes from a base, which may be a wrong one. */
+function decodePayload(bytes, header, prediction, isOfBase, out) {
+    const { payloadAt, predicted } = header;
+    const input = new Reader(bytes, payloadAt, payloadAt + header.payloadSize, "CORRUPT");
+    if (predicted && crc32c(bytes, payloadAt, input.end) !== header.payloadCrc) refuse("CHECKSUM", "Payload_CRC of a block");
     if (header.layout === STORED) out.set(input.view(header.size));
     else if (header.layout === PLANES) decodePlanes(input, header, prediction, out);
     else decodeQuantised(input, header, prediction, out);
     input.mustBeAtEnd("a payload is longer than its content");
-    if (crc32c(out) !== header.contentCrc) refuse("CHECKSUM", "Content_CRC of a block");
+    if (crc32c(out) !== header.contentCrc) refuse(predicted && isOfBase ? "BASE_WRONG" : "CHECKSUM", "Content_CRC of a block");
 }
 
-// -- Planes (section 7.2) -----------------------------------------------------------------------------------------------------------------------
+// -- Planes (section 5.1) ---------------------------------------------------------------------------------------------------------------------------
 
 function decodePlanes(input, header, prediction, out) {
-    const { n, width } = header;
-    let planes;
-    if (header.joint !== 0) planes = readJointPlanes(input, header);
-    else if (header.grouping !== 0) planes = readClassPlanes(input, header, prediction);
-    else planes = Array.from({ length: width }, () => readList(input, n));
-
-    if (header.subtract) {
-        const addResiduals = { 1: addResiduals8, 2: addResiduals16, 4: addResiduals32, 8: addResiduals64 }[width];
-        addResiduals(planes, dataOf(prediction ?? allocate(header.size)), n, dataOf(out));
-    } else {
+    const { n, width, order } = header;
+    const planes = header.grouping !== 0 ? readClasses(input, header, prediction) : Array.from({ length: width }, () => readList(input, n));
+    if (order === 0) {
         planes.forEach((plane, p) => {
             for (let i = 0, at = p; i < n; i++, at += width) out[at] = plane[i];
         });
-        if (prediction) for (let at = 0; at < out.length; at++) out[at] ^= prediction[at];
+        return;
+    }
+    if (!header.predicted) prediction = allocate(header.size);
+    if (width === 8) putElements64(planes, order, dataOf(prediction), dataOf(out));
+    else putElements(planes, order, prediction, out);
+}
+
+/** Elements of up to 32 bits, from residuals. Bits above those of an element are never looked at. */
+function putElements(planes, order, prediction, out) {
+    const width = planes.length;
+    const S = 1 << (8 * width - 1); // the sign bit
+    for (let i = 0, at = 0; at < out.length; i++, at += width) {
+        let r = 0;
+        let b = 0;
+        for (let p = 0; p < width; p++) {
+            r |= planes[p][i] << (8 * p);
+            b |= prediction[at + p] << (8 * p);
+        }
+        const difference = (r >>> 1) ^ -(r & 1); // unzigzag
+        let element = b + difference;
+        if (order === 2) {
+            const total = (b & (S - 1)) + difference;
+            element = (b & S) ^ (total & S ? total ^ (S - 1) : total);
+        }
+        for (let p = 0; p < width; p++) out[at + p] = element >> (8 * p);
     }
 }
 
-// Residual subtract: element = s ^ (t if t < S, else t ^ (S - 1)), with s the sign of b, t = its other bits + d, and d the residual out of zigzag.
-
-function addResiduals8([plane], from, n, to) {
-    for (let i = 0; i < n; i++) {
-        const r = plane[i];
-        const b = from.getUint8(i);
-        const t = (b & 0x7f) + ((r >>> 1) ^ -(r & 1));
-        to.setUint8(i, (b & 0x80) ^ t ^ (-((t >>> 7) & 1) & 0x7f));
+/** The same for elements of 64 bits. */
+function putElements64(planes, order, from, to) {
+    const S = 1n << 63n;
+    for (let i = 0; i < planes[0].length; i++) {
+        const r = planes.reduceRight((all, plane) => (all << 8n) | BigInt(plane[i]), 0n);
+        const b = from.getBigUint64(8 * i, true);
+        const difference = (r >> 1n) ^ -(r & 1n);
+        let element = b + difference;
+        if (order === 2) {
+            const total = BigInt.asUintN(64, (b & (S - 1n)) + difference);
+            element = (b & S) ^ (total < S ? total : total ^ (S - 1n));
+        }
+        to.setBigUint64(8 * i, BigInt.asUintN(64, element), true);
     }
 }
 
-function addResiduals16([plane0, plane1], from, n, to) {
-    for (let i = 0, at = 0; i < n; i++, at += 2) {
-        const r = plane0[i] | (plane1[i] << 8);
-        const b = from.getUint16(at, true);
-        const t = (b & 0x7fff) + ((r >>> 1) ^ -(r & 1));
-        to.setUint16(at, (b & 0x8000) ^ t ^ (-((t >>> 15) & 1) & 0x7fff), true);
-    }
-}
+// -- Classes (section 5.2) --------------------------------------------------------------------------------------------------------------------------
 
-function addResiduals32([plane0, plane1, plane2, plane3], from, n, to) {
-    for (let i = 0, at = 0; i < n; i++, at += 4) {
-        const r = plane0[i] | (plane1[i] << 8) | (plane2[i] << 16) | (plane3[i] << 24);
-        const b = from.getInt32(at, true);
-        const t = ((b & 0x7fffffff) + ((r >>> 1) ^ -(r & 1))) | 0;
-        to.setInt32(at, (b & 0x80000000) ^ t ^ ((t >> 31) & 0x7fffffff), true);
-    }
-}
-
-/** In halves of 32 bits. */
-function addResiduals64([p0, p1, p2, p3, p4, p5, p6, p7], from, n, to) {
-    for (let i = 0, at = 0; i < n; i++, at += 8) {
-        const rLow = p0[i] | (p1[i] << 8) | (p2[i] << 16) | (p3[i] << 24);
-        const rHigh = p4[i] | (p5[i] << 8) | (p6[i] << 16) | (p7[i] << 24);
-        const bHigh = from.getInt32(at + 4, true);
-        const sign = -(rLow & 1); // of d
-        const tLow = from.getUint32(at, true) + ((((rLow >>> 1) | (rHigh << 31)) ^ sign) >>> 0);
-        const tHigh = ((bHigh & 0x7fffffff) + ((rHigh >>> 1) ^ sign) + (tLow >= 2 ** 32 ? 1 : 0)) | 0;
-        const flip = tHigh >> 31; // all ones if t >= S
-        to.setInt32(at, (tLow | 0) ^ flip, true);
-        to.setInt32(at + 4, (bHigh & 0x80000000) ^ tHigh ^ (flip & 0x7fffffff), true);
-    }
-}
-
-// -- Classes (section 7.3) ----------------------------------------------------------------------------------------------------------------------
-
-function readClassPlanes(input, header, prediction) {
-    const { n, width, nClasses, natural } = header;
+function readClasses(input, header, prediction) {
+    const { n, width, nClasses } = header;
     const thresholds = input.view(nClasses - 1);
     thresholds.forEach((threshold, i) => corruptIf(threshold <= (i === 0 ? 0 : thresholds[i - 1]), "Thresholds"));
 
     // The elements of class c are order[starts[c]] .. order[starts[c + 1] - 1]
-    const order = new Uint32Array(n);
+    const classOfKey = Uint8Array.from({ length: 256 }, (_, key) => thresholds.filter(threshold => threshold <= key).length);
+    const classes = new Uint8Array(n);
     const starts = new Uint32Array(nClasses + 1);
-    if (nClasses === 1) {
-        for (let i = 0; i < n; i++) order[i] = i;
-        starts[1] = n;
-    } else {
-        const classOfKey = Uint8Array.from({ length: 256 }, (_, key) => thresholds.filter(threshold => threshold <= key).length);
-        const classes = new Uint8Array(n);
-        for (let i = 0, top = width - 1; i < n; i++, top += width) {
-            // The key: the top byte of the prediction, rotated left by one bit
-            classes[i] = classOfKey[((prediction[top] << 1) | (prediction[width === 1 ? top : top - 1] >>> 7)) & 255];
-            starts[classes[i] + 1]++;
-        }
-        for (let c = 0; c < nClasses; c++) starts[c + 1] += starts[c];
-        const next = starts.slice();
-        for (let i = 0; i < n; i++) order[next[classes[i]]++] = i;
+    for (let i = 0, top = width - 1; i < n; i++, top += width) {
+        // The key: the top byte of the prediction, rotated left by one bit
+        classes[i] = classOfKey[((prediction[top] << 1) | (prediction[width === 1 ? top : top - 1] >>> 7)) & 255];
+        starts[classes[i] + 1]++;
     }
+    for (let c = 0; c < nClasses; c++) starts[c + 1] += starts[c];
+    const order = new Uint32Array(n);
+    const next = starts.slice();
+    for (let i = 0; i < n; i++) order[next[classes[i]]++] = i;
 
     const coded = []; // for each class its elements that have bytes in planes
     for (let c = 0; c < nClasses; c++) {
         const members = order.subarray(starts[c], starts[c + 1]);
-        coded.push(header.sparse && members.length > 0 ? select(members, readMask(input, members.length, 0)) : members);
+        coded.push(header.sparse && members.length > 0 ? select(members, readMask(input, members.length, 0, true)) : members);
     }
 
-    const planes = [];
-    for (let p = 0; p < width; p++) planes.push(p < natural ? input.view(n) : allocate(n));
+    const planes = Array.from({ length: width }, () => allocate(n));
     for (const members of coded) {
         if (members.length === 0) continue;
-        for (let p = natural; p < width; p++) {
+        for (const plane of planes) {
             const list = readList(input, members.length);
-            const plane = planes[p];
             for (let j = 0; j < members.length; j++) plane[members[j]] = list[j];
         }
     }
@@ -1034,187 +966,38 @@ function select(numbers, bits) {
     return numbers.subarray(0, n);
 }
 
-// -- Joint planes (section 7.4) -----------------------------------------------------------------------------------------------------------------
-
-function readJointPlanes(input, header) {
-    const { n, width, joint } = header;
-    const offset = input.u16();
-    corruptIf(offset >= 2 ** (8 + joint), "Offset of joint planes");
-    const planes = Array.from({ length: width - 2 }, () => readList(input, n));
-    const k = 8 / joint;
-    const q = Math.ceil(n / k);
-    const m = (k - 1) * q;
-    const rest = input.view(m);
-    const symbols = readList(input, n);
-
-    const values = allocate(k * q); // v_i, and those beyond the elements
-    const lowBits = 255 >>> joint;
-    for (let i = 0; i < m; i++) {
-        values[i] = rest[i] & lowBits;
-        values[m + (i % q)] |= (rest[i] >>> (8 - joint)) << (Math.floor(i / q) * joint);
-    }
-    for (let i = n; i < k * q; i++) corruptIf(values[i] !== 0, "values of joint planes beyond the elements");
-
-    const top = allocate(n);
-    const second = values.subarray(0, n);
-    for (let i = 0; i < n; i++) {
-        const symbol = (offset + symbols[i]) & (2 ** (8 + joint) - 1); // the upper 8 + joint bits of r
-        top[i] = symbol >>> joint;
-        second[i] |= symbol << (8 - joint);
-    }
-    return [...planes, second, top];
-}
-
-// -- Coded tensors in memory (section 7.5) ------------------------------------------------------------------------------------------------------
+// -- Arrays in memory (section 10) ------------------------------------------------------------------------------------------------------------------
 
 function checkBytes(value, what) {
     if (value?.[Symbol.toStringTag] !== "Uint8Array") throw new TypeError(`${what} must be a Uint8Array`);
 }
 
-/**
- * Decodes the block at bytes[at ..) by itself. Its Position is (run, block). Returns its bytes and where it ends in the input.
- */
-export function decodeBlock(bytes, { at = 0, run = 0, block = 0, prediction = null } = {}) {
-    checkBytes(bytes, "the input");
-    const input = new Reader(bytes, at, bytes.length, "TRUNCATED");
-    const header = readBlockHeader(input, { run, block, size: null, predicted: null, features: ALL_BITS });
-    if (header.prediction === 1) {
-        if (!prediction) refuse("BASE_MISSING", "the block is predicted");
-        if (prediction.length !== header.size) refuse("BASE_WRONG", "the prediction has another size than the block");
-    }
-    const data = allocate(header.size);
-    decodePayload(bytes, header, prediction, "BASE_WRONG", data);
-    return { data, end: input.at };
-}
-
-/** Decodes an array of `size` bytes that was coded outside of a file: its blocks, one after another. */
-export function decodeArray(bytes, size, { run = 0, prediction = null } = {}) {
+/** Decodes an array of `size` bytes that was coded outside of a file: its blocks, one after another. prediction: as many bytes, if it has one. */
+export function decodeArray(bytes, size, { prediction = null } = {}) {
     checkBytes(bytes, "the input");
     if (prediction && prediction.length !== size) refuse("BASE_WRONG", "the prediction has another size than the array");
     const input = new Reader(bytes, 0, bytes.length, "TRUNCATED");
     const headers = [];
-    let decoded = 0;
-    for (let block = 0; decoded < size; block++) {
-        const header = readBlockHeader(input, { run, block, size: null, predicted: null, features: ALL_BITS });
-        if (header.prediction === 1 && !prediction) refuse("BASE_MISSING", "the array is predicted");
-        decoded += header.size;
-        // All have the size of the first, but the last, which may be smaller: so one that is not the last is no smaller
-        corruptIf(decoded > size || header.size > (headers[0] ?? header).size, "size of a block");
-        corruptIf(decoded < size && header.size !== (headers[0] ?? header).size, "size of a block");
+    for (let decoded = 0; decoded < size; decoded += headers[headers.length - 1].size) {
+        // All have the size of the first, but the last, which may be smaller
+        const expected = headers.length === 0 ? null : Math.min(headers[0].size, size - decoded);
+        const header = readBlockHeader(input, { number: headers.length, size: expected, mayPredict: true, features: ALL_BITS });
+        if (header.predicted && !prediction) refuse("BASE_MISSING", "the array is predicted");
+        corruptIf(header.size > size, "size of a block");
         headers.push(header);
     }
     input.mustBeAtEnd("bytes after the last block");
-    const data = allocate(decoded);
+    const data = allocate(size);
     let at = 0;
     for (const header of headers) {
         const end = at + header.size;
-        decodePayload(bytes, header, prediction && prediction.subarray(at, end), "BASE_WRONG", data.subarray(at, end));
+        decodePayload(bytes, header, prediction && prediction.subarray(at, end), true, data.subarray(at, end));
         at = end;
     }
     return data;
 }
 
-// -- Quantised elements (section 7.6) -----------------------------------------------------------------------------------------------------------
-
-const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-
-function decodeQuantised(input, header, prediction, out) {
-    const { n, width } = header;
-    const within = (value, low, high, what) => {
-        if (value < low || value > high) refuse("CORRUPT", `${what} of a quantised block`);
-        return value;
-    };
-    const own = header.prediction === 1;
-    const method = within(input.u8(), 0, 7, "Method");
-    const log = (method & 1) !== 0;
-    const signed = (method & 2) !== 0;
-    const hasTable = (method & 4) !== 0;
-    corruptIf((signed && !log) || (log && own), "Method of a quantised block");
-    const lowBits = within(input.u8(), 0, hasTable ? 0 : 8, "Low_Bits");
-    const tableSize = within(input.u16(), hasTable ? 1 : 0, hasTable ? 255 : 0, "Table_Size");
-    const min = within(input.i32(), -65535, 0, "Min");
-    const step = within(input.u32(), log ? 1 : 0, log ? 2 ** 24 : 0, "Step");
-    const bias = within(input.i32(), own ? -(2 ** 30) : 0, own ? 2 ** 30 : 0, "Bias");
-    const floor = within(input.u32(), 0, own ? 0x7f800000 : 0, "Floor");
-    const groupSize = within(input.u32(), own ? 0 : 1, own ? 0 : 2 ** 31 - 1, "Group_Size");
-    const firstGroup = within(input.u32(), own ? 0 : 1, groupSize, "First_Group");
-    const nExceptions = within(input.u32(), 0, n, "N_Exceptions");
-
-    const table = [0]; // the symbol of each High, with Table
-    for (let i = 0; i < tableSize; i++) {
-        table.push(input.u16());
-        corruptIf(table[i + 1] <= table[i], "Table of a quantised block");
-    }
-    const positionsAt = input.take(4 * nExceptions);
-    const values = input.view(width * nExceptions);
-
-    let groups = null; // bits(G) of each group
-    if (!own) {
-        const nGroups = n <= firstGroup ? 1 : 1 + Math.ceil((n - firstGroup) / groupSize);
-        const low = readList(input, nGroups);
-        const high = readList(input, nGroups);
-        groups = Uint32Array.from(low, (byte, i) => within(byte | (high[i] << 8), 0x0080, log ? 0x7f7f : 0x7700, "scale") * 65536);
-    }
-    const low = lowBits !== 0 ? readList(input, n) : null;
-    const high = readList(input, n);
-
-    const asFloat = new Float32Array(1); // two views of four bytes
-    const asBits = new Uint32Array(asFloat.buffer);
-    const elements = dataOf(out);
-    const put = width === 4 ? (i, bits) => elements.setUint32(4 * i, bits, true) : (i, bits) => elements.setUint16(2 * i, bf16FromF32(bits), true);
-    let group = 0;
-    let groupEnd = firstGroup;
-    for (let i = 0; i < n; i++) {
-        if (!own && i === groupEnd) {
-            group++;
-            groupEnd += groupSize;
-        }
-        let symbol;
-        if (hasTable) {
-            corruptIf(high[i] > tableSize, "a symbol beyond the Table of a quantised block");
-            symbol = table[high[i]];
-        } else {
-            symbol = low ? (high[i] << lowBits) | low[i] : high[i];
-        }
-        if (symbol === 0) {
-            put(i, 0);
-            continue;
-        }
-        let t = symbol - 1;
-        let sign = 0;
-        if (signed) {
-            sign = (t & 1) * 0x80000000;
-            t >>>= 1;
-        }
-        const q = min + t;
-        const scale = own ? scaleOf(prediction, i, width, bias, floor) : groups[group];
-        if (log) {
-            put(i, clamp(scale + q * step, 0x00800000, 0x7f7f0000) + sign);
-        } else {
-            asBits[0] = scale;
-            asFloat[0] *= q; // exact
-            put(i, asBits[0]);
-        }
-    }
-
-    // Exceptions: the elements at Positions are Values
-    for (let i = 0, before = -1; i < nExceptions; i++) {
-        const position = input.data.getUint32(positionsAt + 4 * i, true);
-        corruptIf(position <= before || position >= n, "Positions of a quantised block");
-        before = position;
-        for (let byte = 0; byte < width; byte++) out[position * width + byte] = values[i * width + byte];
-    }
-}
-
-/** bits(G) of an element, from its prediction: about its square root times a constant. */
-function scaleOf(prediction, i, width, bias, floor) {
-    const at = (i + 1) * width - 2; // the upper two bytes
-    let bits = ((prediction[at] << 16) | (prediction[at + 1] << 24)) & 0x7fffffff;
-    if (width === 4) bits |= prediction[at - 2] | (prediction[at - 1] << 8);
-    return (clamp((Math.max(bits, floor) >>> 1) + bias, 0x00800000, 0x77000000) & 0xffff0000) >>> 0;
-}
-
-// -- Lists of bytes (section 8) -----------------------------------------------------------------------------------------------------------------
+// -- Lists (section 6) ------------------------------------------------------------------------------------------------------------------------------
 
 /** A list of n bytes with its Mode. It may be a part of the input: do not change it. */
 function readList(input, n) {
@@ -1230,7 +1013,7 @@ function readList(input, n) {
 
 const ESCAPE = 256; // sorts after all symbols
 
-/** Tree_Header (section 8.1). Returns the root node. */
+/** Tree_Header (section 6.1). Returns the root node. */
 function readTree(input, hasEscape) {
     const first = input.u8();
     const count = input.u8() + 1;
@@ -1251,7 +1034,7 @@ function readTree(input, hasEscape) {
     return buildNode(leaves, 0);
 }
 
-const LEAF = 0; // kinds of nodes, as in section 8.2: all n elements are one symbol
+const LEAF = 0; // kinds of nodes, as in section 6.2: all n elements are one symbol
 const ESCAPED = 1; // the n elements follow
 const FLAT = 2; // equal lengths: D lists of bits
 const SPLIT = 3; // a mask and two children
@@ -1281,7 +1064,7 @@ function readNode(input, node, n, nesting, out, spare, at) {
     } else if (node.kind === FLAT) {
         readFlat(input, node, n, out, at);
     } else {
-        const mask = readMask(input, n, nesting);
+        const mask = readMask(input, n, nesting, false);
         const nLeft = n - countOnes(mask);
         readNode(input, node.left, nLeft, nesting, spare, out, at);
         readNode(input, node.right, n - nLeft, nesting, spare, out, at + nLeft);
@@ -1336,7 +1119,7 @@ function readFlat(input, { bits, symbols }, n, out, at) {
     }
 }
 
-// -- Masks (section 8.3) ------------------------------------------------------------------------------------------------------------------------
+// -- Masks (section 6.3) ----------------------------------------------------------------------------------------------------------------------------
 
 function readBits(input, n) {
     const bits = input.view((n + 7) >>> 3);
@@ -1349,12 +1132,12 @@ function checkUnusedBits(bits, n) {
 }
 
 /** A mask of n bits, n at least 1. It may be a part of the input. */
-function readMask(input, n, nesting) {
-    if (n < 256 || nesting === 3) return readBits(input, n);
+function readMask(input, n, nesting, isOfClass) {
+    if (n < 256 || nesting === 2) return readBits(input, n);
     const mode = input.u8();
     if (mode === 0) return readBits(input, n);
     if (mode > 20) {
-        corruptIf(nesting !== 0 || mode > 64, "Mode of a mask");
+        corruptIf(!isOfClass || mode > 64, "Mode of a mask");
         return readGaps(input, n, (mode - 21) >> 1, ((mode - 21) & 1) === 1);
     }
     const size = (n + 7) >>> 3;
@@ -1401,7 +1184,7 @@ function countOnes(mask) {
     return ones;
 }
 
-// -- Frozen trees (section 8.4) -----------------------------------------------------------------------------------------------------------------
+// -- Frozen trees (section 6.4) ---------------------------------------------------------------------------------------------------------------------
 
 /** For each level the number of leaves of length 1 .. 15. */
 const FROZEN_LENGTHS = [
@@ -1431,277 +1214,157 @@ function frozenTree(level) {
     return frozenTrees[level];
 }
 
-// -- Identities (section 9) ---------------------------------------------------------------------------------------------------------------------
+// -- Quantised elements (quantised.md) --------------------------------------------------------------------------------------------------------------
 
-const LEAF_SIZE = 262144;
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-/** Gives file.identities: those of its tensors, or its own if it has none. */
-function identifyFile(file) {
-    const { data, tensors } = file;
-    file.identities = allocate(32 * Math.max(1, tensors.length));
-    for (const tensor of tensors) tensor.identity.set(identityOf(0, tensor.data, tensor.type.dtypeKey, tensor.shape));
-    if (tensors.length === 0) file.identities.set(identityOf(file.kind === "directory" ? 2 : 1, data, "U8", [data.length]));
-}
+function decodeQuantised(input, header, prediction, out) {
+    const { n, width } = header;
+    const within = (value, low, high, what) => {
+        if (value < low || value > high) refuse("CORRUPT", `${what} of a quantised block`);
+        return value;
+    };
+    const own = header.predicted; // the scales come from the prediction
+    const method = within(input.u8(), 0, 7, "Method");
+    const log = (method & 1) !== 0;
+    const signed = (method & 2) !== 0;
+    const hasTable = (method & 4) !== 0;
+    corruptIf((signed && !log) || (log && own), "Method of a quantised block");
+    const lowBits = within(input.u8(), 0, hasTable ? 0 : 8, "Low_Bits");
+    const tableSize = within(input.u16(), hasTable ? 1 : 0, hasTable ? 255 : 0, "Table_Size");
+    const min = within(input.i32(), -65535, 0, "Min");
+    const step = within(input.u32(), log ? 1 : 0, log ? 2 ** 24 : 0, "Step");
+    const bias = within(input.i32(), own ? -(2 ** 30) : 0, own ? 2 ** 30 : 0, "Bias");
+    const floor = within(input.u32(), 0, own ? 0x7f800000 : 0, "Floor");
+    const groupSize = within(input.u32(), own ? 0 : 1, own ? 0 : 2 ** 31 - 1, "Group_Size");
+    const firstGroup = within(input.u32(), own ? 0 : 1, groupSize, "First_Group");
+    const nExceptions = within(input.u32(), 0, n, "N_Exceptions");
 
-/** Section 9.2. Type is 0 for a tensor, 1 for a file without tensors, 2 for a directory. */
-function identityOf(type, data, dtypeKey, shape) {
-    const nLeaves = Math.ceil(data.length / LEAF_SIZE);
-    const numbers = dataOf(allocate(8 * nLeaves));
-    for (let i = 0; i < nLeaves; i++) {
-        numbers.setBigUint64(8 * i, crc64(data, i * LEAF_SIZE, Math.min((i + 1) * LEAF_SIZE, data.length)), true);
+    const table = [0]; // the symbol of each High, with Table
+    for (let i = 0; i < tableSize; i++) {
+        table.push(input.u16());
+        corruptIf(table[i + 1] <= table[i], "Table of a quantised block");
     }
-    const leaves = new Uint8Array(numbers.buffer);
-    const extents = shape.map(extent => littleEndian(extent, 8));
-    const dtype = [Uint8Array.of(dtypeKey.length), bytesOf(dtypeKey)];
-    const rank = Uint8Array.of(shape.length);
-    return sha256(concat([asBytes("LMC tensor 2\0"), Uint8Array.of(type), leaves, ...dtype, rank, ...extents, littleEndian(data.length, 8)]));
+    const positions = Array.from({ length: nExceptions }, () => input.u32());
+    positions.forEach((position, i) => corruptIf(position >= n || position <= (positions[i - 1] ?? -1), "Positions of a quantised block"));
+    const values = input.view(width * nExceptions);
+
+    let groups = null; // bits(G) of each group
+    if (!own) {
+        const nGroups = n <= firstGroup ? 1 : 1 + Math.ceil((n - firstGroup) / groupSize);
+        const low = readList(input, nGroups);
+        const high = readList(input, nGroups);
+        groups = Uint32Array.from(low, (byte, i) => within(byte | (high[i] << 8), 0x0080, log ? 0x7f7f : 0x7700, "scale") * 65536);
+    }
+    const low = lowBits !== 0 ? readList(input, n) : null;
+    const high = readList(input, n);
+
+    const asFloat = new Float32Array(1); // two views of four bytes
+    const asBits = new Uint32Array(asFloat.buffer);
+    const elements = dataOf(out);
+    const put = width === 4 ? (i, bits) => elements.setUint32(4 * i, bits, true) : (i, bits) => elements.setUint16(2 * i, bf16FromF32(bits), true);
+    let group = 0;
+    let groupEnd = firstGroup;
+    for (let i = 0; i < n; i++) {
+        if (!own && i === groupEnd) {
+            group++;
+            groupEnd += groupSize;
+        }
+        let symbol;
+        if (hasTable) {
+            corruptIf(high[i] > tableSize, "a symbol beyond the Table of a quantised block");
+            symbol = table[high[i]];
+        } else {
+            symbol = low ? (high[i] << lowBits) | low[i] : high[i];
+        }
+        if (symbol === 0) {
+            put(i, 0);
+            continue;
+        }
+        let t = symbol - 1;
+        let sign = 0;
+        if (signed) {
+            sign = (t & 1) * 0x80000000;
+            t >>>= 1;
+        }
+        const q = min + t;
+        const scale = own ? scaleOf(prediction, i, width, bias, floor) : groups[group];
+        if (log) {
+            put(i, clamp(scale + q * step, 0x00800000, 0x7f7f0000) + sign);
+        } else {
+            asBits[0] = scale;
+            asFloat[0] *= q; // exact
+            put(i, asBits[0]);
+        }
+    }
+
+    positions.forEach((position, i) => out.set(values.subarray(i * width, (i + 1) * width), position * width));
 }
 
-/** Section 9.3: all tensors, and all files without any, sorted by name and identity. */
+/** bits(G) of an element, from its prediction: about its square root times a constant. */
+function scaleOf(prediction, i, width, bias, floor) {
+    const at = (i + 1) * width - 2; // the upper two bytes
+    let bits = ((prediction[at] << 16) | (prediction[at + 1] << 24)) & 0x7fffffff;
+    if (width === 4) bits |= prediction[at - 2] | (prediction[at - 1] << 8);
+    return (clamp((Math.max(bits, floor) >>> 1) + bias, 0x00800000, 0x77000000) & 0xffff0000) >>> 0;
+}
+
+// -- Fingerprints (section 7) -----------------------------------------------------------------------------------------------------------------------
+
+const FINGERPRINT_SIZE = 16;
+const CHUNK_SIZE = 262144;
+
+/** Gives file.fingerprints: those of its tensors, or its own if it has none. */
+function fingerprintFile(file) {
+    const { data, tensors } = file;
+    file.fingerprints = tensors.map(tensor => fingerprintOf(0, tensor.data, tensor.type.dtypeKey, tensor.shape));
+    if (tensors.length === 0) file.fingerprints.push(fingerprintOf(file.kind === "directory" ? 2 : 1, data, "U8", [data.length]));
+}
+
+/** Section 7.1. Type is 0 for a tensor, 1 for a file without tensors, 2 for a directory. */
+function fingerprintOf(type, data, dtypeKey, shape) {
+    const sums = [];
+    for (let at = 0; at < data.length; at += CHUNK_SIZE) {
+        const chunk = data.subarray(at, at + CHUNK_SIZE);
+        sums.push(littleEndian(crc32c(chunk), 4), littleEndian(sumOfWords(chunk), 8));
+    }
+    const dtype = concat([Uint8Array.of(dtypeKey.length), bytesOf(dtypeKey)]);
+    const extents = shape.map(extent => littleEndian(extent, 8));
+    const rank = Uint8Array.of(shape.length);
+    const parts = [asBytes("LMC tensor 3\0"), Uint8Array.of(type), ...sums, dtype, rank, ...extents, littleEndian(data.length, 8)];
+    return sha256(concat(parts)).subarray(0, FINGERPRINT_SIZE);
+}
+
+/** The u64 words of a chunk, added up; zero bytes complete the last one. */
+function sumOfWords(chunk) {
+    const words = new Uint8Array(Math.ceil(chunk.length / 8) * 8);
+    words.set(chunk);
+    const data = dataOf(words);
+    let low = 0; // of 32 bits each; the sum of 2^15 of them is exact
+    let high = 0;
+    for (let at = 0; at < words.length; at += 8) {
+        low += data.getUint32(at, true);
+        high += data.getUint32(at + 4, true);
+    }
+    return BigInt.asUintN(64, (BigInt(high) << 32n) + BigInt(low));
+}
+
+/** Section 7.2: all tensors, and all files without any, sorted by name and fingerprint. */
 function itemsOf(files) {
     const items = files.flatMap(file => (file.tensors.length === 0 ? [file] : file.tensors));
     // No name has a zero byte, so a shorter one comes before a longer one that starts with it
-    const keyed = items.map(item => ({ item, key: `${item.key}\0${keyOf(item.identity)}` }));
-    return keyed.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0)).map(({ item }) => item);
+    const keyed = items.map(item => ({ item, key: `${item.key}\0${keyOf(item.fingerprint)}` }));
+    return keyed.sort(byKey).map(({ item }) => item);
 }
 
-function identityOfItems(items) {
-    const title = asBytes("LMC snapshot 2\0");
-    const message = allocate(items.reduce((size, item) => size + 4 + item.key.length + 32, title.length));
-    message.set(title);
-    let at = title.length;
-    for (const { key, identity } of items) {
-        message.set(littleEndian(key.length, 4), at);
-        message.set(bytesOf(key), at + 4);
-        message.set(identity, at + 4 + key.length);
-        at += 4 + key.length + 32;
-    }
-    return sha256(message);
+function fingerprintOfItems(items) {
+    const parts = items.flatMap(({ key, fingerprint }) => [littleEndian(key.length, 4), bytesOf(key), fingerprint]);
+    return sha256(concat([asBytes("LMC snapshot 3\0"), ...parts])).subarray(0, FINGERPRINT_SIZE);
 }
 
-// -- Index and trailer (section 10) -------------------------------------------------------------------------------------------------------------
+// -- Hashes of content (hash.md) --------------------------------------------------------------------------------------------------------------------
 
-const TRAILER_SIZE = 40;
-const END_MAGIC = Uint8Array.of(0x82, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
-
-/** Reads the body of the INDX section, which must say what the sections said. What it says of the content is left for checkContent(). */
-function readIndex(body, snapshot) {
-    const { sections } = snapshot;
-    corruptIf(!sameBytes(body.view(FILE_HEADER_SIZE), body.bytes.subarray(0, FILE_HEADER_SIZE)), "copy of the file header in the index");
-    corruptIf(body.u32() !== sections.length, "N_Sections");
-    const nMetadata = body.u32();
-    snapshot.identity = body.view(32);
-    for (const section of sections) {
-        const { at, end } = section;
-        const copied = section instanceof Ancillary ? SECTION_HEADER_SIZE : end - at;
-        corruptIf(body.u64() !== BigInt(at), "Offset of an index entry");
-        corruptIf(!sameBytes(body.view(copied), body.bytes.subarray(at, at + copied)), "Copy of an index entry");
-        if (section instanceof Stream) {
-            for (const file of section.files) {
-                corruptIf(!section.isKnown && body.u64() !== BigInt(file.size), "File_Size of an index entry");
-                file.statedCrc = body.u32();
-                file.statedIdentities = body.view(32 * Math.max(1, file.tensors.length));
-            }
-        } else if (section instanceof Run) {
-            let block = section.blocksAt;
-            for (const size of section.blockSizes) {
-                corruptIf(body.u32() !== size, "size of a block in the index");
-                corruptIf(body.u32() !== body.data.getUint32(block + 20, true), "Header_CRC of a block in the index");
-                block += size;
-            }
-        }
-    }
-    snapshot.metadataSource = { body, at: body.at, n: nMetadata };
-    let keyBefore = "";
-    for (let i = 0; i < nMetadata; i++) {
-        const key = keyOf(readMetadataEntry(body).keyBytes);
-        corruptIf(key <= keyBefore, "keys do not ascend");
-        keyBefore = key;
-    }
-    skipExtensions(body);
-}
-
-function readMetadataEntry(body) {
-    const keySize = body.u32();
-    const valueSize = body.u32();
-    corruptIf(keySize < 1 || keySize > 65535, "Key_Size");
-    corruptIf(valueSize > 2 ** 28, "Value_Size");
-    return { keyBytes: body.string(keySize), value: body.view(valueSize) };
-}
-
-/** Reads the trailer, which must be all that is left. */
-function readTrailer(input) {
-    const at = input.take(TRAILER_SIZE);
-    const trailer = new Reader(input.bytes, at, at + TRAILER_SIZE, "CORRUPT");
-    corruptIf(!sameBytes(input.bytes.subarray(at + 32, at + 40), END_MAGIC), "End_Magic");
-    const indexOffset = trailer.u64();
-    const indexSize = trailer.u64();
-    const totalSize = trailer.u64();
-    const major = trailer.u8();
-    trailer.u8(); // Format_Minor
-    const reserved = trailer.u16();
-    if (crc32c(input.bytes, at, at + 28) !== trailer.u32()) refuse("CHECKSUM", "Trailer_CRC");
-    if (major !== FORMAT_MAJOR) refuse("VERSION", "Format_Major of the trailer");
-    unsupportedIf(reserved !== 0, "reserved field of the trailer");
-    corruptIf(indexOffset + indexSize !== BigInt(at), "Index_Offset or Index_Size");
-    corruptIf(totalSize !== BigInt(input.bytes.length), "Total_Size");
-    return { indexAt: Number(indexOffset) };
-}
-
-/** The identity that an LMC file says it has, without decoding it (a random-access reader's way). */
-function statedIdentity(bytes, limits) {
-    readFileHeader(bytes);
-    if (bytes.length < TRAILER_SIZE || !sameBytes(bytes.subarray(-8), END_MAGIC)) refuse("TRUNCATED", "the file has no end");
-    const { indexAt } = readTrailer(new Reader(bytes, bytes.length - TRAILER_SIZE, bytes.length, "TRUNCATED"));
-    const { kind, body } = readSection(new Reader(bytes, indexAt, bytes.length - TRAILER_SIZE, "CORRUPT"), limits);
-    corruptIf(kind !== "INDX", "Index_Offset");
-    body.take(FILE_HEADER_SIZE + 8);
-    return body.view(32);
-}
-
-// -- Snapshots ----------------------------------------------------------------------------------------------------------------------------------
-
-/** A section that a decoder need not know (section 5.3). */
-class Ancillary {
-    constructor(kind, body) {
-        this.kind = kind;
-        this.body = body;
-        this.at = this.end = 0;
-    }
-}
-
-/** What an LMC file, or a file or directory that serves as a base, holds. */
-class Snapshot {
-    constructor({ features = 0, baseIdentity = null, chainDepth = 0 } = {}) {
-        this.features = features;
-        this.baseIdentity = baseIdentity; // 32 bytes, or null: no base
-        this.chainDepth = chainDepth;
-        this.identity = null; // 32 bytes
-        this.metadataSource = null; // where that of the index stands
-        this.files = [];
-        this.items = []; // section 9.3, once decoded: tensors, and files without any
-        this.runs = [];
-        this.sections = []; // streams, runs and others, in the order of the input
-    }
-
-    /** [{ key, keyBytes, value }], made anew each time. */
-    get metadata() {
-        if (!this.metadataSource) return [];
-        const { body, at, n } = this.metadataSource;
-        body.at = at;
-        return Array.from({ length: n }, () => readMetadataEntry(body)).map(entry => ({ key: utf8.decode(entry.keyBytes), ...entry }));
-    }
-}
-
-/** Reads everything but the payloads of blocks and the segments of runs (sections 3 to 6, 10), so that all sizes are known. */
-function readStructure(bytes, header, limits) {
-    const snapshot = new Snapshot(header);
-    const { files, runs, sections } = snapshot;
-    const input = new Reader(bytes, FILE_HEADER_SIZE, bytes.length, "TRUNCATED");
-    const tables = { left: limits.tables };
-    let decodedLeft = limits.decoded;
-    let stream = null; // the latest
-    let nStreams = 0;
-    for (;;) {
-        const { kind, number, at, end, body } = readSection(input, limits);
-        corruptIf(!stream && kind !== "FILE", "the first section is no FILE");
-        const nOthers = sections.length - nStreams - runs.length;
-        corruptIf(number !== ({ "FILE": nStreams, "RUN ": runs.length, "INDX": 0 }[kind] ?? nOthers), "Number of a section");
-        if (kind === "RUN ") {
-            const run = readRun(input, body, stream, snapshot, decodedLeft);
-            decodedLeft -= run.size;
-            runs.push(run);
-            sections.push(Object.assign(run, { at, end }));
-        } else if (kind === "FILE") {
-            if (stream) endStream(stream);
-            stream = new Stream(readFiles(body, tables));
-            nStreams++;
-            for (const file of stream.files) files.push(file);
-            sections.push(Object.assign(stream, { at, end }));
-        } else if (kind === "INDX") {
-            endStream(stream);
-            if (files.length > MOST_IN_SET) refuse("LIMIT", "more files than this decoder can take");
-            const paths = new Set(files.map(file => file.key));
-            corruptIf(paths.size !== files.length, "two files of one Path");
-            corruptIf(files.length > 1 && paths.has(""), "an empty Path beside others");
-            readIndex(body, snapshot);
-            corruptIf(readTrailer(input).indexAt !== at, "Index_Offset");
-            return snapshot;
-        } else {
-            sections.push(Object.assign(new Ancillary(kind, body), { at, end }));
-        }
-    }
-}
-
-/** No run follows for these files. */
-function endStream(stream) {
-    if (!stream.isKnown) stream.size = stream.files[0].size = stream.cut;
-    corruptIf(stream.cut !== stream.size, "the runs of a stream are not complete");
-}
-
-/** Reads a RUN section, but for its segments, and skips its blocks, whose headers it checks. */
-function readRun(input, body, stream, { files, runs, features }, allowedSize) {
-    const run = new Run(runs.length, body, features);
-    // No block has less than its header and one byte. With as many as that, all sizes are less than 2^53 and the list of blocks is justified
-    if (run.nBlocks * (BLOCK_HEADER_SIZE + 1) > input.left) refuse("TRUNCATED", "the input ends before the blocks of a run");
-    run.stream = stream;
-    run.start = stream.cut;
-    run.nFiles = files.length;
-    stream.cut += run.size;
-    corruptIf(stream.isKnown && stream.cut > stream.size, "a run goes beyond its stream");
-    if (run.size > allowedSize) refuse("LIMIT", "the files are larger than allowed");
-    run.blocksAt = input.at;
-    run.blockSizes = new Uint32Array(run.nBlocks);
-    for (let block = 0; block < run.nBlocks; block++) {
-        const at = input.at;
-        readBlockHeader(input, placeOfBlock(run, block));
-        run.blockSizes[block] = input.at - at;
-    }
-    return run;
-}
-
-function placeOfBlock(run, block) {
-    return { run: run.number, block, size: run.sizeOfBlock(block), predicted: run.prediction !== ZERO, features: run.features };
-}
-
-/** Decodes all blocks to the files' data. `base` is a decoded snapshot, or null. */
-function decodeContent(bytes, snapshot, base) {
-    const { files, runs, sections } = snapshot;
-    for (const stream of sections) {
-        if (!(stream instanceof Stream)) continue;
-        stream.data = allocate(stream.size);
-        for (const file of stream.files) file.data = stream.data.subarray(file.start, file.start + file.size);
-    }
-    for (const run of runs) {
-        const sources = run.prediction === BASE ? base.items : run.nFiles === files.length ? files : files.slice(0, run.nFiles);
-        const segments = readSegments(run, sources);
-        const predictor = run.prediction === ZERO ? null : new Predictor(run, segments);
-        const input = new Reader(bytes, run.blocksAt, bytes.length, "TRUNCATED");
-        const wrongBase = run.prediction === BASE ? "BASE_WRONG" : "CORRUPT";
-        for (let block = 0, at = run.start; block < run.nBlocks; block++) {
-            const header = readBlockHeader(input, placeOfBlock(run, block));
-            const prediction = predictor && predictor.take(header.size);
-            decodePayload(bytes, header, prediction, wrongBase, run.stream.data.subarray(at, at + header.size));
-            at += header.size;
-        }
-        run.stream.done += run.size;
-        if (run.prediction === OWN) run.stream.ownRanges.push(run.start, run.stream.done);
-    }
-}
-
-/** Compares what was decoded with what the index says of it. */
-function checkContent(snapshot) {
-    for (const file of snapshot.files) {
-        identifyFile(file);
-        corruptIf(crc32c(file.data) !== file.statedCrc, "File_CRC");
-        corruptIf(!sameBytes(file.identities, file.statedIdentities), "identity of a tensor or file");
-    }
-    snapshot.items = itemsOf(snapshot.files);
-    corruptIf(!sameBytes(identityOfItems(snapshot.items), snapshot.identity), "Snapshot_Identity");
-    checkHashes(snapshot);
-}
-
-/** Section 9.5: SHA-256 of each tensor of a file, and of what else is in it. */
+/** SHA-256 of each tensor of a file, and of what else is in it. */
 function hashesOf({ data, tensors }) {
     const outside = [];
     let end = 0;
@@ -1713,7 +1376,7 @@ function hashesOf({ data, tensors }) {
     return [...tensors.map(tensor => sha256(tensor.data)), sha256(concat(outside))];
 }
 
-/** Section 9.5: the hash of all that a snapshot says. hashes: of each file. */
+/** SHA-256 of the statement: all that a snapshot says. hashes: of each file. */
 function hashOfSnapshot({ files, metadata }, hashes) {
     const parts = [asBytes("LMC content 1\0"), littleEndian(files.length, 8)];
     const put = (size, ...numbers) => numbers.forEach(number => parts.push(littleEndian(number, size)));
@@ -1750,10 +1413,10 @@ function hashOfSnapshot({ files, metadata }, hashes) {
     return sha256(concat(parts));
 }
 
-/** Section 9.5: SHA-256 of the snapshot and of all content. Hashes of other algorithms are passed over. */
+/** Checks what a section `hash` says. One of another algorithm is passed over. */
 function checkHashes(snapshot) {
     const { sections, files } = snapshot;
-    const bodies = sections.filter(section => section.kind === "hash" && section.body.left >= 8).map(section => section.body)
+    const bodies = sections.filter(({ kind, content }) => kind === "hash" && content.left >= 8).map(section => section.content)
         .filter(body => body.view(8).every((byte, i) => byte === (i === 0 ? 1 : 0)));
     corruptIf(bodies.length > 1, "two hash sections of SHA-256");
     if (bodies.length === 0) return;
@@ -1764,20 +1427,241 @@ function checkHashes(snapshot) {
     body.mustBeAtEnd("Body_Size of a hash section");
 }
 
+// -- Index and trailer (sections 8 and 3.2) ---------------------------------------------------------------------------------------------------------
+
+/** Reads the body of the BLKS section: a row for each block that was read. */
+function readRows(body, runs) {
+    for (const { blocksAt, blockSizes } of runs) {
+        let at = blocksAt;
+        for (const size of blockSizes) {
+            corruptIf(body.u32() !== size, "Size of a block in its table");
+            corruptIf(body.u32() !== body.data.getUint32(at + 20, true), "Header_CRC of a block in its table");
+            at += size;
+        }
+    }
+    body.mustBeAtEnd("Body_Size of the table of blocks");
+}
+
+/** Reads the body of the INDX section, which must say what the sections said. What it says of the content is left for checkContent(). */
+function readIndex(body, snapshot) {
+    const { sections } = snapshot;
+    corruptIf(!sameBytes(body.view(HEADER_SIZE), body.bytes.subarray(0, HEADER_SIZE)), "copy of the header in the index");
+    snapshot.fingerprint = body.view(FINGERPRINT_SIZE);
+    corruptIf(body.u32() !== sections.length, "N_Sections");
+    const nMetadata = body.u32();
+    for (const { kind, at, bodyAt, bodyEnd, end, content } of sections) {
+        corruptIf(keyOf(body.view(4)) !== kind, "Kind of an index entry");
+        corruptIf(body.varint() !== end - at, "Stored_Size of an index entry");
+        if (isAncillary(kind)) continue;
+        corruptIf(body.varint() !== bodyEnd - bodyAt, "Body_Size of an index entry");
+        corruptIf(!sameBytes(body.view(bodyEnd - bodyAt), body.bytes.subarray(bodyAt, bodyEnd)), "Body of an index entry");
+        if (kind !== "FILE") continue;
+        for (const file of content.files) {
+            corruptIf(!content.isKnown && body.u64() !== BigInt(file.size), "File_Size of an index entry");
+            file.statedCrc = body.u32();
+            file.statedFingerprints = body.view(FINGERPRINT_SIZE * Math.max(1, file.tensors.length));
+        }
+    }
+    snapshot.metadataSource = { body, at: body.at, n: checkCount(body, nMetadata, 9, "N_Metadata") };
+    let keyBefore = "";
+    for (let i = 0; i < nMetadata; i++) {
+        const key = keyOf(readMetadataEntry(body).keyBytes);
+        corruptIf(key <= keyBefore, "keys do not ascend");
+        keyBefore = key;
+    }
+    skipExtensions(body);
+}
+
+function readMetadataEntry(body) {
+    const keySize = body.u32();
+    const valueSize = body.u32();
+    corruptIf(keySize < 1 || keySize > 65535, "Key_Size");
+    corruptIf(valueSize > 2 ** 28, "Value_Size");
+    return { keyBytes: body.string(keySize), value: body.view(valueSize) };
+}
+
+const TRAILER_SIZE = 40;
+const END_MAGIC = Uint8Array.of(0x94, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
+
+/** Reads the trailer, which must be all that is left. Where the index starts. */
+function readTrailer(input) {
+    const at = input.take(TRAILER_SIZE);
+    const trailer = new Reader(input.bytes, at, at + TRAILER_SIZE, "CORRUPT");
+    const indexOffset = trailer.u64();
+    const indexSize = trailer.u64();
+    const totalSize = trailer.u64();
+    const major = trailer.u8();
+    trailer.u8(); // Format_Minor
+    const reserved = trailer.u16();
+    const crc = trailer.u32();
+    corruptIf(!sameBytes(trailer.view(8), END_MAGIC), "End_Magic");
+    if (crc32c(input.bytes, at, at + 28) !== crc) refuse("CHECKSUM", "Trailer_CRC");
+    if (major !== FORMAT_MAJOR) refuse("VERSION", "Format_Major of the trailer");
+    unsupportedIf(reserved !== 0, "reserved field of the trailer");
+    corruptIf(indexOffset + indexSize !== BigInt(at), "Index_Offset or Index_Size");
+    corruptIf(totalSize !== BigInt(input.bytes.length), "Total_Size");
+    return Number(indexOffset);
+}
+
+/** The fingerprint that an LMC file says it has, without decoding it (a range reader's way). */
+function statedFingerprint(bytes, limits) {
+    readHeader(bytes);
+    const end = bytes.length - TRAILER_SIZE;
+    if (end < 0 || !sameBytes(bytes.subarray(-8), END_MAGIC)) refuse("TRUNCATED", "the file has no end");
+    const indexAt = readTrailer(new Reader(bytes, end, bytes.length, "TRUNCATED"));
+    const { body } = readSection(new Reader(bytes, indexAt, end, "CORRUPT"), limits, kind => kind === "INDX");
+    body.take(HEADER_SIZE);
+    return body.view(FINGERPRINT_SIZE);
+}
+
+// -- Snapshots --------------------------------------------------------------------------------------------------------------------------------------
+
+/** What an LMC file, or a file or directory that serves as a base, holds. */
+class Snapshot {
+    constructor({ features = 0, baseFingerprint = null } = {}) {
+        this.features = features;
+        this.baseFingerprint = baseFingerprint; // 16 bytes, or null: no base
+        this.deltas = 0; // in the chain that it was decoded from
+        this.fingerprint = null; // 16 bytes
+        this.metadataSource = null; // where that of the index stands
+        this.files = [];
+        this.items = []; // section 7.2, once decoded: tensors, and files without any
+        this.sections = []; // in the order of the input, but for BLKS and INDX: where they stand, and what they are
+    }
+
+    /** [{ key, keyBytes, value }], made anew each time. */
+    get metadata() {
+        if (!this.metadataSource) return [];
+        const { body, at, n } = this.metadataSource;
+        body.at = at;
+        return Array.from({ length: n }, () => readMetadataEntry(body)).map(entry => ({ key: utf8.decode(entry.keyBytes), ...entry }));
+    }
+
+    /** The Streams, or the Runs. */
+    contentsOf(kind) {
+        return this.sections.filter(section => section.kind === kind).map(section => section.content);
+    }
+}
+
+/** Reads everything but the payloads of blocks and the segments of runs, so that all sizes are known. */
+function readStructure(bytes, header, limits) {
+    const snapshot = new Snapshot(header);
+    const { files, sections } = snapshot;
+    const input = new Reader(bytes, HEADER_SIZE, bytes.length, "TRUNCATED");
+    const tables = { left: limits.tables };
+    let decodedLeft = limits.decoded;
+    let stream = null; // the latest
+    let before = ""; // Kind of the section before
+    const mayStand = kind => {
+        if (before === "") return kind === "FILE";
+        if (before === "BLKS" || kind === "INDX") return before === "BLKS" && kind === "INDX";
+        return !["FILE", "BLKS"].includes(kind) || !stream.isKnown || stream.cut === stream.size;
+    };
+    for (;;) {
+        const { kind, at, bodyAt, end: bodyEnd, body } = readSection(input, limits, mayStand);
+        before = kind;
+        let content = body; // of an ancillary section
+        if (kind === "FILE") {
+            endStream(stream);
+            content = stream = new Stream(readFiles(body, tables));
+            for (const file of stream.files) files.push(file);
+        } else if (kind === "RUN ") {
+            content = readRun(input, body, stream, snapshot, decodedLeft);
+            decodedLeft -= content.size;
+        } else if (kind === "BLKS") {
+            endStream(stream);
+            checkPaths(files);
+            readRows(body, snapshot.contentsOf("RUN "));
+            continue;
+        } else if (kind === "INDX") {
+            readIndex(body, snapshot);
+            corruptIf(readTrailer(input) !== at, "Index_Offset");
+            return snapshot;
+        }
+        sections.push({ kind, at, bodyAt, bodyEnd, end: input.at, content });
+    }
+}
+
+/** No run follows for these files. */
+function endStream(stream) {
+    if (stream && !stream.isKnown) stream.size = stream.files[0].size = stream.cut;
+}
+
+/** Reads a RUN section, but for its segments, and skips its blocks, whose headers it checks. */
+function readRun(input, body, stream, { files, features }, allowedSize) {
+    const run = new Run(body, features);
+    // No block has less than its header and one byte. With as many as that, all sizes are less than 2^53 and the list of blocks is justified
+    if (run.nBlocks * (BLOCK_HEADER_SIZE + 1) > input.left) refuse("TRUNCATED", "the input ends before the blocks of a run");
+    run.stream = stream;
+    run.start = stream.cut;
+    run.nFiles = files.length;
+    stream.cut += run.size;
+    corruptIf(stream.isKnown && stream.cut > stream.size, "a run goes beyond its stream");
+    if (run.size > allowedSize) refuse("LIMIT", "the files are larger than allowed");
+    run.blocksAt = input.at;
+    run.blockSizes = new Uint32Array(run.nBlocks);
+    for (let block = 0; block < run.nBlocks; block++) {
+        const at = input.at;
+        readBlockHeader(input, placeOfBlock(run, block));
+        run.blockSizes[block] = input.at - at;
+    }
+    return run;
+}
+
+function placeOfBlock(run, number) {
+    return { number, size: run.sizeOfBlock(number), mayPredict: run.prediction !== ZERO, features: run.features };
+}
+
+/** Decodes all blocks to the files' data. `base` is a decoded snapshot, or null. */
+function decodeContent(bytes, snapshot, base) {
+    const { files } = snapshot;
+    for (const stream of snapshot.contentsOf("FILE")) {
+        stream.data = allocate(stream.size);
+        for (const file of stream.files) file.data = stream.data.subarray(file.start, file.start + file.size);
+    }
+    for (const run of snapshot.contentsOf("RUN ")) {
+        const isOfBase = run.prediction === BASE;
+        const sources = isOfBase ? base.items : run.nFiles === files.length ? files : files.slice(0, run.nFiles);
+        const predictor = new Predictor(run, readSegments(run, sources));
+        const input = new Reader(bytes, run.blocksAt, bytes.length, "TRUNCATED");
+        for (let block = 0, at = run.start; block < run.nBlocks; block++) {
+            const header = readBlockHeader(input, placeOfBlock(run, block));
+            const prediction = run.prediction === ZERO ? null : predictor.take(header.size);
+            decodePayload(bytes, header, prediction, isOfBase, run.stream.data.subarray(at, at + header.size));
+            at += header.size;
+        }
+        run.stream.done += run.size;
+        if (run.prediction >= OWN) run.stream.ownRanges.push(run.start, run.stream.done);
+    }
+}
+
+/** Compares what was decoded with what the index says of it. */
+function checkContent(snapshot) {
+    for (const file of snapshot.files) {
+        fingerprintFile(file);
+        corruptIf(crc32c(file.data) !== file.statedCrc, "File_CRC");
+        corruptIf(!sameBytes(concat(file.fingerprints), file.statedFingerprints), "fingerprint of a tensor or file");
+    }
+    snapshot.items = itemsOf(snapshot.files);
+    corruptIf(!sameBytes(fingerprintOfItems(snapshot.items), snapshot.fingerprint), "Snapshot_Fingerprint");
+    checkHashes(snapshot);
+}
+
 /**
  * Decodes an LMC file, and checks all of it.
  *
  * bases: where to look for its base, and the base of that. Each is the bytes of a file (LMC or not), or an array of { path, data } that stands for a
- * directory, with data null for directories in it; or a snapshot that this function returned.
+ * directory, with data null for directories in it, and isLink for symbolic links; or a snapshot that this function returned.
  * limits: see DEFAULT_LIMITS.
  */
 export function decode(bytes, { bases = [], limits = {} } = {}) {
     checkBytes(bytes, "the input");
     const allowed = { ...DEFAULT_LIMITS, ...limits };
-    const header = readFileHeader(bytes);
-    if (header.baseIdentity && bases.length === 0) refuse("BASE_MISSING", `the file needs its base, ${hex(header.baseIdentity)}`);
+    const header = readHeader(bytes);
+    if (header.baseFingerprint && bases.length === 0) refuse("BASE_MISSING", `the file needs its base, ${hex(header.baseFingerprint)}`);
     const snapshot = readStructure(bytes, header, allowed);
-    const base = header.baseIdentity ? findBase(snapshot, bytes, bases, allowed) : null;
+    const base = header.baseFingerprint ? findBase(snapshot, bytes, bases, allowed) : null;
+    if (base) snapshot.deltas = base.deltas + 1;
     decodeContent(bytes, snapshot, base);
     checkContent(snapshot);
     return snapshot;
@@ -1786,19 +1670,19 @@ export function decode(bytes, { bases = [], limits = {} } = {}) {
 /** What an LMC file holds, without decoding it: files have no data. Needs no base, and leaves unchecked what only that tells. */
 export function list(bytes, { limits = {} } = {}) {
     checkBytes(bytes, "the input");
-    return readStructure(bytes, readFileHeader(bytes), { ...DEFAULT_LIMITS, ...limits, decoded: Infinity });
+    return readStructure(bytes, readHeader(bytes), { ...DEFAULT_LIMITS, ...limits, decoded: Infinity });
 }
 
-// -- Bases (sections 4, 9.4) --------------------------------------------------------------------------------------------------------------------
+// -- Bases (section 7.3, foreign-bases.md) ----------------------------------------------------------------------------------------------------------
 
 /** The base of a snapshot among the candidates, decoded. `user` is the file of the snapshot. */
 function findBase(snapshot, user, candidates, limits) {
-    const identity = snapshot.baseIdentity;
-    let problem = new LmcError("BASE_WRONG", `the file needs another base, ${hex(identity)}`);
+    const wanted = snapshot.baseFingerprint;
+    let problem = new LmcError("BASE_WRONG", `the file needs another base, ${hex(wanted)}`);
     for (const candidate of candidates) {
         try {
             const base = openBase(snapshot, user, candidate, candidates, limits);
-            if (base && sameBytes(base.identity, identity)) return base;
+            if (base && sameBytes(base.fingerprint, wanted)) return base;
         } catch (error) {
             if (!(error instanceof LmcError)) throw error;
             problem = error; // it is damaged, or lacks its own base: another may do
@@ -1814,23 +1698,23 @@ function openBase(snapshot, user, candidate, candidates, limits) {
     if (Array.isArray(candidate) || !isLmc(candidate)) {
         const entries = Array.isArray(candidate) ? candidate : [{ path: "", data: candidate }];
         const base = snapshotByTables(entries, snapshot);
-        return base && sameBytes(base.identity, snapshot.baseIdentity) ? base : snapshotOfFiles(entries);
+        return base && sameBytes(base.fingerprint, snapshot.baseFingerprint) ? base : snapshotOfFiles(entries);
     }
     if (sameBytes(candidate, user)) return null; // no file is its own base
-    if (!sameBytes(statedIdentity(candidate, limits), snapshot.baseIdentity)) return null;
+    if (!sameBytes(statedFingerprint(candidate, limits), snapshot.baseFingerprint)) return null;
     if (limits.chain === 0) refuse("LIMIT", "a longer chain of deltas than allowed");
     const others = candidates.filter(other => other !== candidate); // so this comes to an end
     return decode(candidate, { bases: others, limits: { ...limits, chain: limits.chain - 1 } });
 }
 
-/** The snapshot that a tool would make of these files: { path, data }, data null for a directory. Not of those that hold LMC files. */
+/** The snapshot that these files are by what is in them: { path, data, isLink }, data null for a directory (F-2). */
 export function snapshotOfFiles(entries) {
-    return snapshotOf(entries, file => safetensorsOf(file.data));
+    return snapshotOf(entries.filter(entry => !entry.isLink), file => safetensorsOf(file.data));
 }
 
 /**
- * The snapshot that these files are by the tables of another one, if they are files and directories of the same paths and sizes: null if they are not.
- * Directories that the other one does not have, but files below them, do not count.
+ * The snapshot that these files are by the tables of another one, if they are files and directories of the same paths and sizes: null if they are not
+ * (F-1). Directories that the other one does not have, but files below them, do not count, nor do symbolic links.
  */
 function snapshotByTables(entries, { files }) {
     const entryOf = new Map(entries.map(entry => [keyOf(asBytes(entry.path)), entry]));
@@ -1840,9 +1724,9 @@ function snapshotByTables(entries, { files }) {
         for (let at = key.indexOf("/"); at !== -1; at = key.indexOf("/", at + 1)) parents.add(key.slice(0, at));
     }
     const tables = new Map(files.map(file => [file.key, file]));
-    for (const [key, { data }] of entryOf) {
+    for (const [key, { data, isLink }] of entryOf) {
         const file = tables.get(key);
-        if (!file && (data || !parents.has(key))) return null;
+        if (!file && !isLink && (data || !parents.has(key))) return null;
         if (file && ((file.kind === "file") !== Boolean(data) || (data ?? "").length !== file.size)) return null;
     }
     const alike = files.map(file => entryOf.get(file.key));
@@ -1859,20 +1743,20 @@ function snapshotOf(entries, tablesOf) {
         file.data = data ?? new Uint8Array(0);
         file.size = file.data.length;
         file.tensors = tablesOf(file).map(({ key, type, offset }, number) => new Tensor(file, number, key, type, offset));
-        identifyFile(file);
+        fingerprintFile(file);
         snapshot.files.push(file);
     }
     snapshot.items = itemsOf(snapshot.files);
-    snapshot.identity = identityOfItems(snapshot.items);
+    snapshot.fingerprint = fingerprintOfItems(snapshot.items);
     return snapshot;
 }
 
-// -- safetensors (section 9.4) ------------------------------------------------------------------------------------------------------------------
+// -- safetensors (foreign-bases.md) -----------------------------------------------------------------------------------------------------------------
 
 const MOST_HEADER = 100_000_000; // bytes
 const MOST_DEPTH = 64; // of objects and arrays
 
-/** The tensors of a file, none unless it keeps all that section 9.4 says: u64 size of a JSON header, the header, the tensors' bytes. */
+/** The tensors of a file, none unless it keeps F-9 to F-18: u64 size of a JSON header, the header, the tensors' bytes. */
 function safetensorsOf(data) {
     if (data.length < 8) return [];
     const headerSize = dataOf(data).getBigUint64(0, true);

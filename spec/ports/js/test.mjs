@@ -19,7 +19,7 @@ const refuses = (status, run) => assert.throws(run, error => error instanceof lm
 
 /** The blocks of the first run of a vector. */
 function blocksOf(bytes) {
-    const [run] = lmc.list(bytes).runs;
+    const [run] = lmc.list(bytes).contentsOf("RUN ");
     return bytes.subarray(run.blocksAt, run.blockSizes.reduce((end, size) => end + size, run.blocksAt));
 }
 
@@ -76,17 +76,13 @@ const tests = {
         const blocks = blocksOf(file);
         const data = lmc.decode(file).files[0].data;
         assert.deepEqual(lmc.decodeArray(blocks, data.length), data);
-        const { data: first, end } = lmc.decodeBlock(blocks);
-        assert.deepEqual(first, data.subarray(0, first.length));
-        assert.ok(end <= blocks.length);
         assert.deepEqual(lmc.decodeArray(new Uint8Array(0), 0), new Uint8Array(0));
         refuses("TRUNCATED", () => lmc.decodeArray(blocks.subarray(0, blocks.length - 1), data.length));
         refuses("TRUNCATED", () => lmc.decodeArray(new Uint8Array(0), 1));
         refuses("CORRUPT", () => lmc.decodeArray(new Uint8Array(1), 0));
         refuses("CORRUPT", () => lmc.decodeArray(blocks, data.length - 1));
         refuses("TRUNCATED", () => lmc.decodeArray(blocks, data.length + 1));
-        refuses("CHECKSUM", () => lmc.decodeArray(blocks, data.length, { run: 1 }));
-        refuses("CHECKSUM", () => lmc.decodeBlock(blocks, { block: 1 }));
+        refuses("CHECKSUM", () => lmc.decodeArray(blocks.map((byte, i) => byte ^ (i === 20)), data.length));
         assert.throws(() => lmc.decodeArray([1, 2], 2), TypeError);
     },
 
@@ -95,16 +91,14 @@ const tests = {
         const prediction = lmc.decode(read("valid/example_stored.lmc")).files[0].data;
         assert.equal(hex(lmc.decodeArray(blocks, 8, { prediction })), "813f00bf00004840");
         refuses("BASE_MISSING", () => lmc.decodeArray(blocks, 8));
-        refuses("BASE_MISSING", () => lmc.decodeBlock(blocks));
         refuses("BASE_WRONG", () => lmc.decodeArray(blocks, 8, { prediction: prediction.subarray(1) }));
         refuses("BASE_WRONG", () => lmc.decodeArray(blocks, 8, { prediction: prediction.map(byte => byte ^ 1) }));
-        refuses("BASE_WRONG", () => lmc.decodeBlock(blocks, { prediction: new Uint8Array(10) }));
     },
 
     limits() {
         const file = read("valid/block_largest.lmc");
-        assert.equal(lmc.decode(file, { limits: { decoded: 2 ** 23 } }).files[0].size, 2 ** 23);
-        refuses("LIMIT", () => lmc.decode(file, { limits: { decoded: 2 ** 23 - 1 } }));
+        assert.equal(lmc.decode(file, { limits: { decoded: 2 ** 22 } }).files[0].size, 2 ** 22);
+        refuses("LIMIT", () => lmc.decode(file, { limits: { decoded: 2 ** 22 - 1 } }));
         refuses("LIMIT", () => lmc.decode(file, { limits: { section: 50 } }));
         refuses("LIMIT", () => lmc.decode(file, { limits: { tables: 200 } }));
         const bases = ["valid/chain_0.lmc", "valid/chain_1.lmc"].map(read);
@@ -114,18 +108,18 @@ const tests = {
 
     bases() {
         const [base, delta, stored] = ["valid/chain_0.lmc", "valid/chain_1.lmc", "valid/example_stored.lmc"].map(read);
-        const wanted = hex(lmc.decode(delta, { bases: [base] }).identity);
-        const identityWith = bases => hex(lmc.decode(delta, { bases }).identity);
-        assert.equal(identityWith([stored, base]), wanted);
-        assert.equal(identityWith([delta, base]), wanted);
-        assert.equal(identityWith([lmc.decode(base)]), wanted);
-        assert.equal(identityWith([[{ path: "", data: lmc.decode(base).files[0].data }]]), wanted);
+        const wanted = hex(lmc.decode(delta, { bases: [base] }).fingerprint);
+        const fingerprintWith = bases => hex(lmc.decode(delta, { bases }).fingerprint);
+        assert.equal(fingerprintWith([stored, base]), wanted);
+        assert.equal(fingerprintWith([delta, base]), wanted);
+        assert.equal(fingerprintWith([lmc.decode(base)]), wanted);
+        assert.equal(fingerprintWith([[{ path: "", data: lmc.decode(base).files[0].data }]]), wanted);
         const damaged = base.slice();
         damaged[damaged.length >> 1] ^= 1;
-        assert.equal(identityWith([damaged, base]), wanted);
-        assert.throws(() => identityWith([damaged]), lmc.LmcError);
-        refuses("BASE_WRONG", () => identityWith([delta]));
-        refuses("BASE_MISSING", () => identityWith([]));
+        assert.equal(fingerprintWith([damaged, base]), wanted);
+        assert.throws(() => fingerprintWith([damaged]), lmc.LmcError);
+        refuses("BASE_WRONG", () => fingerprintWith([delta]));
+        refuses("BASE_MISSING", () => fingerprintWith([]));
         assert.equal(lmc.list(delta).files.length, 1); // needs no base
     },
 
@@ -159,8 +153,8 @@ const tests = {
     nothingOfNode() {
         const source = fs.readFileSync(path.join(HERE, "lmc.mjs"), "utf8").replace(/^export /gm, "");
         const sandboxed = vm.runInNewContext(`${source}; ({ decode })`, { TextDecoder, TextEncoder });
-        const { identity } = sandboxed.decode(read("valid/example_delta.lmc"), { bases: [read("valid/example_stored.lmc")] });
-        assert.equal(hex(identity).slice(0, 8), "1b5c1e56");
+        const { fingerprint } = sandboxed.decode(read("valid/example_delta.lmc"), { bases: [read("valid/example_stored.lmc")] });
+        assert.equal(hex(fingerprint).slice(0, 8), "e055cf59");
     },
 
     demoIsJavaScript() {
@@ -181,7 +175,7 @@ const tests = {
             assert.deepEqual(fs.readFileSync(out), fs.readFileSync(place("valid/chain_2.bin")));
             assert.equal(cli(place("valid/chain_0.lmc"), out).status, 1); // it is there already
             assert.equal(cli(place("invalid/header_crc.lmc"), path.join(folder, "bad")).status, 3);
-            assert.equal(cli(place("valid/block_largest.lmc"), path.join(folder, "large"), "-m", "7").status, 1);
+            assert.equal(cli(place("valid/block_largest.lmc"), path.join(folder, "large"), "-m", "3").status, 1);
             assert.equal(cli().status, 2);
             assert.match(cli("-l", place("valid/example_stored.lmc")).stdout, /"w" "BF16" \[2, 2\], 8 bytes/);
             assert.deepEqual(fs.readdirSync(folder), ["out"]);

@@ -1,8 +1,8 @@
-//! Section 11: what is wrong with an input.
+//! Section 2.2: what is wrong with an input.
 
 use std::fmt;
 
-/// The statuses of section 11.
+/// The statuses of section 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The input is no LMC file.
@@ -26,7 +26,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The name as section 11 has it.
+    /// The name as section 2.2 has it.
     pub fn name(self) -> &'static str {
         match self {
             Status::NotLmc => "NOT_LMC",
@@ -45,7 +45,7 @@ impl Status {
 /// A status, and which rule was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The status of section 11.
+    /// The status.
     pub status: Status,
     /// What it is about, for people.
     pub what: &'static str,

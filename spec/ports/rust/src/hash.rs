@@ -1,25 +1,19 @@
-//! Section 2: CRC-32C, CRC-64 and SHA-256.
+//! Section 2: CRC-32C and SHA-256.
 
 /// CRC-32C (Castagnoli), reflected.
-const POLYNOMIAL_32: u32 = 0x82F6_3B78;
+const POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// CRC-64/NVME, reflected.
-const POLYNOMIAL_64: u64 = 0x9A6C_9329_AC4B_C9B5;
+/// Rows of 256: row 0 takes one byte, row k one byte that k more follow.
+static TABLES: [[u32; 256]; 16] = crc_tables();
 
-/// Rows of 256: row 0 takes one byte, row k one byte that k more follow. A CRC of 32 bits is the low half of one of 64 whose upper bits are zero.
-type Tables = [[u64; 256]; 16];
-
-static TABLES_32: Tables = crc_tables(POLYNOMIAL_32 as u64);
-static TABLES_64: Tables = crc_tables(POLYNOMIAL_64);
-
-const fn crc_tables(polynomial: u64) -> Tables {
+const fn crc_tables() -> [[u32; 256]; 16] {
     let mut tables = [[0; 256]; 16];
     let mut byte = 0;
     while byte < 256 {
-        let mut crc = byte as u64;
+        let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ polynomial } else { crc >> 1 };
+            crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
             bit += 1;
         }
         tables[0][byte] = crc;
@@ -39,15 +33,15 @@ const fn crc_tables(polynomial: u64) -> Tables {
 }
 
 /// The register after some more bytes.
-fn advance(tables: &Tables, mut crc: u64, bytes: &[u8]) -> u64 {
+fn advance(mut crc: u32, bytes: &[u8]) -> u32 {
     let mut sixteens = bytes.chunks_exact(16);
     for chunk in &mut sixteens {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(chunk);
         bytes.iter_mut().zip(crc.to_le_bytes()).for_each(|(byte, crc)| *byte ^= crc);
-        crc = (0..16).fold(0, |crc, i| crc ^ tables[15 - i][usize::from(bytes[i])]);
+        crc = (0..16).fold(0, |crc, i| crc ^ TABLES[15 - i][usize::from(bytes[i])]);
     }
-    sixteens.remainder().iter().fold(crc, |crc, byte| crc >> 8 ^ tables[0][usize::from(crc as u8 ^ byte)])
+    sixteens.remainder().iter().fold(crc, |crc, byte| crc >> 8 ^ TABLES[0][usize::from(crc as u8 ^ byte)])
 }
 
 /// CRC-32C of `bytes`. crc32c(b"123456789") is 0xE3069283.
@@ -57,12 +51,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// CRC-32C of several pieces, one after another.
 pub(crate) fn crc32c_of(pieces: &[&[u8]]) -> u32 {
-    !(pieces.iter().fold(u64::from(u32::MAX), |crc, piece| advance(&TABLES_32, crc, piece)) as u32)
-}
-
-/// CRC-64/NVME of `bytes`. crc64(b"123456789") is 0xAE8B14860A799888.
-pub fn crc64(bytes: &[u8]) -> u64 {
-    !advance(&TABLES_64, u64::MAX, bytes)
+    !pieces.iter().fold(u32::MAX, |crc, piece| advance(crc, piece))
 }
 
 /// SHA-256 (FIPS 180-4): the fractional parts of the square roots of the first 8 primes ...

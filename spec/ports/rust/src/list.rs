@@ -1,4 +1,4 @@
-//! Section 8: lists of bytes (planes) and lists of bits (masks).
+//! Section 6: lists of bytes, trees, and masks, which are lists of bits.
 
 use crate::error::{check, corrupt, Result};
 use crate::reader::Reader;
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 const MAX_LENGTH: u32 = 15; // of a code
-const MAX_NESTING: u32 = 3; // of masks within masks
+const MAX_NESTING: u32 = 2; // of masks within masks
 const NESTED_MODES: u8 = 20; // of masks: two for each frozen tree
 
 /// A list of `n` bytes, with its Mode byte.
@@ -50,8 +50,13 @@ fn bytes_of_bits(n: usize) -> usize {
     n / 8 + usize::from(n % 8 != 0)
 }
 
-/// Section 8.3: `n` bits at `nesting`. That of a class (section 7.3) has nesting 0.
-pub(crate) fn mask<'a>(input: &mut Reader<'a>, n: usize, nesting: u32) -> Result<Bits<'a>> {
+/// Section 5.2: the mask of a class with `n` elements.
+pub(crate) fn mask_of_class<'a>(input: &mut Reader<'a>, n: usize) -> Result<Bits<'a>> {
+    mask(input, n, 0, true)
+}
+
+/// Section 6.3: `n` bits at `nesting`.
+fn mask<'a>(input: &mut Reader<'a>, n: usize, nesting: u32, is_of_class: bool) -> Result<Bits<'a>> {
     if n < 256 || nesting == MAX_NESTING {
         return Bits::raw(input, n);
     }
@@ -60,18 +65,18 @@ pub(crate) fn mask<'a>(input: &mut Reader<'a>, n: usize, nesting: u32) -> Result
         return Bits::raw(input, n);
     }
     if mode > NESTED_MODES {
-        check(nesting == 0 && mode <= 64, "Mode of a mask")?;
+        check(is_of_class && mode <= 64, "Mode of a mask")?;
         let gap = mode - NESTED_MODES - 1;
         return gaps(input, n, u32::from(gap >> 1), gap & 1 == 1);
     }
     let mut bytes = FROZEN[usize::from((mode - 1) >> 1)].list(input, bytes_of_bits(n), nesting + 1)?;
     if mode % 2 == 0 {
-        bytes.iter_mut().for_each(|byte| *byte = !*byte); // Polarity 1
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
     }
     Bits::new(Cow::Owned(bytes), n)
 }
 
-/// Section 8.3: `n` bits that are zero (with `inverted` one), but for those at some positions, which are told by the gaps between them: each in `s`
+/// Section 6.3: `n` bits that are zero (with `inverted` one), but for those at some positions, which are told by the gaps between them: each in `s`
 /// low bits, and what is above these as a number of zeros.
 fn gaps<'a>(input: &mut Reader<'a>, n: usize, s: u32, inverted: bool) -> Result<Bits<'a>> {
     let count = input.take(3)?;
@@ -110,7 +115,7 @@ fn gaps<'a>(input: &mut Reader<'a>, n: usize, s: u32, inverted: bool) -> Result<
     Bits::new(Cow::Owned(bytes), n)
 }
 
-/// Section 8.2: a complete canonical code. Leaf i has symbol[i] (the escape, if there is one, is the last leaf and has none), length[i], and owns
+/// Section 6.2: a complete canonical code. Leaf i has symbol[i] (the escape, if there is one, is the last leaf and has none), length[i], and owns
 /// the codes from start[i] up to the next leaf's.
 struct Tree {
     symbol: [u8; 256],
@@ -132,7 +137,7 @@ impl Tree {
         Tree { symbol, length, start, leaves, has_escape }
     }
 
-    /// Section 8.1: Tree_Header.
+    /// Section 6.1: Tree_Header.
     fn read(input: &mut Reader<'_>, has_escape: bool) -> Result<Tree> {
         let first = usize::from(input.u8()?);
         let count = usize::from(input.u8()?) + 1;
@@ -168,7 +173,7 @@ impl Tree {
         self.node(input, 0..self.leaves, 0, 0, n, nesting)
     }
 
-    /// Section 8.2: Node(d, x, n), which owns `leaves`.
+    /// Section 6.2: Node(d, x, n), which owns `leaves`.
     fn node(&self, input: &mut Reader<'_>, leaves: Range<usize>, d: u32, x: u32, n: usize, nesting: u32) -> Result<Vec<u8>> {
         if n == 0 {
             return Ok(Vec::new());
@@ -183,7 +188,7 @@ impl Tree {
         if !escaped && shortest == longest && (2..=6).contains(&shortest) {
             return self.flat(input, leaves.start, shortest, n);
         }
-        let bits = mask(input, n, nesting)?;
+        let bits = mask(input, n, nesting, false)?;
         let ones = bits.ones();
         let middle = x + (1 << (MAX_LENGTH - 1 - d));
         let split = leaves.start + self.start[leaves.clone()].partition_point(|&start| start < middle);
@@ -228,7 +233,7 @@ fn merge(bits: &Bits<'_>, mut left: Vec<u8>, mut right: Vec<u8>) -> Vec<u8> {
     merged
 }
 
-/// Section 8.4: for each level the number of leaves of length 1 .. 15.
+/// Section 6.4: for each level the number of leaves of length 1 .. 15.
 const LEAVES_OF_LENGTH: [[u8; 15]; 10] = [
     [0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0],
     [0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0],

@@ -55,7 +55,7 @@ fn exit_code(error: Error) -> i32 {
     }
 }
 
-/// Section 5.1: a file without a path becomes `out`, others lie below the directory `out`. All is there in the end, or nothing.
+/// R4-27: a file without a path becomes `out`, others lie below the directory `out`. All is there in the end, or nothing.
 fn write_snapshot(snapshot: &Snapshot, out: &Path) -> io::Result<()> {
     if fs::symlink_metadata(out).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists already"));
@@ -87,7 +87,7 @@ fn write_below(snapshot: &Snapshot, part: &Path) -> io::Result<()> {
     directories.sort_by_key(|file| std::cmp::Reverse(file.path.len()));
     directories.iter().try_for_each(|file| set_mode(&part.join(path_of(&file.path)?), file.mode))?;
     if snapshot.metadata.iter().any(|(key, _)| key.as_slice() == b"lmc.links") {
-        eprintln!("note: it has links (lmc.links), which are not restored"); // R10.2-11
+        eprintln!("note: it has links (lmc.links), which are not restored"); // L-10
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn path_of(path: &[u8]) -> io::Result<PathBuf> {
     Ok(PathBuf::from(<OsString as std::os::unix::ffi::OsStringExt>::from_vec(path.to_vec())))
 }
 
-/// Where a path may mean more than directories and names, it is refused (section 15).
+/// Where a path may mean more than directories and names, it is refused (section 9).
 #[cfg(not(unix))]
 fn path_of(path: &[u8]) -> io::Result<PathBuf> {
     let refused = || io::Error::new(io::ErrorKind::InvalidData, "a path that this system does not have");
@@ -153,9 +153,9 @@ fn answer_all() -> io::Result<()> {
 fn answer(snapshot: &Snapshot) -> String {
     let metadata = list(snapshot.metadata.iter().map(|(key, value)| format!("[{}, {}]", hex(key), hex(value))));
     format!(
-        "{{\"status\": \"OK\", \"identity\": {}, \"base_identity\": {}, \"metadata\": {}, \"files\": {}}}",
-        hex(&snapshot.identity),
-        or_null(snapshot.base_identity.map(|identity| hex(&identity))),
+        "{{\"status\": \"OK\", \"fingerprint\": {}, \"base_fingerprint\": {}, \"metadata\": {}, \"files\": {}}}",
+        hex(&snapshot.fingerprint),
+        or_null(snapshot.base_fingerprint.map(|fingerprint| hex(&fingerprint))),
         metadata,
         list(snapshot.files.iter().map(answer_of_file))
     )
@@ -164,25 +164,25 @@ fn answer(snapshot: &Snapshot) -> String {
 fn answer_of_file(file: &File) -> String {
     let tensors = list(file.tensors.iter().map(|tensor| {
         format!(
-            "{{\"name\": {}, \"dtype\": {}, \"shape\": {:?}, \"offset\": {}, \"size\": {}, \"loss\": {:?}, \"identity\": {}}}",
+            "{{\"name\": {}, \"dtype\": {}, \"shape\": {:?}, \"offset\": {}, \"size\": {}, \"loss\": {:?}, \"fingerprint\": {}}}",
             hex(&tensor.name),
             hex(&tensor.dtype),
             tensor.shape,
             tensor.offset,
             tensor.size,
             [tensor.loss.generation.into(), tensor.loss.measure.into(), tensor.loss.error],
-            hex(&tensor.identity)
+            hex(&tensor.fingerprint)
         )
     }));
     format!(
-        "{{\"path\": {}, \"kind\": \"{}\", \"size\": {}, \"sha256\": {}, \"mode\": {}, \"mtime\": {}, \"identity\": {}, \"tensors\": {}}}",
+        "{{\"path\": {}, \"kind\": \"{}\", \"size\": {}, \"sha256\": {}, \"mode\": {}, \"mtime\": {}, \"fingerprint\": {}, \"tensors\": {}}}",
         hex(&file.path),
         if file.kind == Kind::Directory { "directory" } else { "regular" },
         file.data.len(),
         hex(&lmc::sha256(&file.data)),
         or_null(file.mode),
         or_null(file.mtime.map(|(seconds, nanoseconds)| format!("[{}, {}]", seconds, nanoseconds))),
-        or_null(file.identity.map(|identity| hex(&identity))),
+        or_null(file.fingerprint.map(|fingerprint| hex(&fingerprint))),
         tensors
     )
 }

@@ -1,4 +1,4 @@
-//! Section 7.6: quantised elements. All floats are handled as their bits.
+//! quantised.md, and the conversions of section 4.2. All floats are handled as their bits.
 
 use crate::error::{check, corrupt, Result};
 use crate::list::list;
@@ -98,7 +98,7 @@ impl<'a> Parameters<'a> {
         Ok(Parameters { log, signed, table, low_bits, min, step, bias, floor, group_size, first_group, positions, values })
     }
 
-    /// The scales of the groups, with Prediction 0.
+    /// The scales of the groups, without a prediction.
     fn read_groups(&self, payload: &mut Reader<'_>, n: usize) -> Result<Vec<u32>> {
         let others = n.saturating_sub(self.first_group);
         let n_groups = 1 + others / self.group_size + usize::from(others % self.group_size != 0);
@@ -120,11 +120,11 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// With Prediction 1: the scale of an element by its prediction.
+    /// The scale of an element by its prediction.
     fn scale_of(&self, prediction: u32) -> u32 {
         let p = prediction & 0x7FFF_FFFF;
         let bits = i64::from(p.max(self.floor) >> 1) + i64::from(self.bias);
-        bits.clamp(0x0080_0000, 0x7700_0000) as u32 & 0xFFFF_0000
+        bits.clamp(0x0080_0000, 0x7700_0000) as u32 & 0xFFFF_0000 // Log is never set with a prediction
     }
 
     /// The bits of the F32 that a symbol means.
@@ -152,7 +152,7 @@ fn float_at(array: &[u8], i: usize, width: usize) -> u32 {
     }
 }
 
-/// Section 5.2: to nearest, ties to even. A NaN keeps its sign and the top of its mantissa, whose first bit is set.
+/// Section 4.2: to nearest, ties to even. A NaN keeps its sign and the top of its mantissa, whose first bit is set.
 pub(crate) fn f32_to_bf16(bits: u32) -> u16 {
     if bits & 0x7FFF_FFFF > 0x7F80_0000 {
         return (bits >> 16) as u16 | 0x0040;

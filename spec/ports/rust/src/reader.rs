@@ -85,6 +85,13 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
+    /// The number of things that follow, of which each takes at least `least` bytes: a varint that is at most `max`.
+    pub fn count(&mut self, max: u64, least: u64, what: &'static str) -> Result<u64> {
+        let count = self.up_to(max, what)?;
+        check(count <= self.left() as u64 / least, what)?;
+        Ok(count)
+    }
+
     /// A varint that is at most `max`.
     pub fn up_to(&mut self, max: u64, what: &'static str) -> Result<u64> {
         let value = self.varint()?;

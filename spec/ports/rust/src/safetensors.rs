@@ -1,7 +1,8 @@
-//! Section 9.4: what a safetensors file is. u64 size of a header of JSON, the header, the tensors' bytes.
+//! foreign-bases.md: what a safetensors file is. u64 size of a header of JSON, the header, the tensors' bytes.
 
 use crate::reader::Reader;
 use crate::section::{bits_of_dtype, size_of_shape, Loss, Tensor};
+use crate::snapshot::Fingerprint;
 use std::collections::HashSet;
 
 const MAX_HEADER: u64 = 100_000_000;
@@ -37,7 +38,7 @@ pub(crate) fn tensors_of(file: &[u8]) -> Option<Vec<Tensor>> {
     Some(tensors)
 }
 
-/// A tensor, under the rules of section 5.1.
+/// A tensor, under the rules of section 4.1.
 fn tensor(json: &mut Json<'_>, name: String, data_start: u64) -> Option<Tensor> {
     let (mut dtype, mut shape, mut range) = (None, None, None);
     json.object(|json, field| {
@@ -59,7 +60,7 @@ fn tensor(json: &mut Json<'_>, name: String, data_start: u64) -> Option<Tensor> 
     let fits = bits_of_dtype(dtype.as_bytes()).map_or(true, |bits| size_of_shape(bits, &shape) == Some(size));
     if plain && fits {
         let (name, dtype) = (name.into_bytes(), dtype.into_bytes());
-        Some(Tensor { name, dtype, shape, offset, size, loss: Loss::default(), identity: [0; 32] })
+        Some(Tensor { name, dtype, shape, offset, size, loss: Loss::default(), fingerprint: Fingerprint::default() })
     } else {
         None
     }

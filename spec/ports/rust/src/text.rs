@@ -1,4 +1,4 @@
-//! Section 5.2, Prediction 3: the text that a safetensors header has for the tensors of a file.
+//! Section 4.3: header text, what a safetensors header has for the tensors of a file.
 
 use crate::section::Tensor;
 
