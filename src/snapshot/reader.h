@@ -192,45 +192,26 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* Room for the rows of a run, and for where its blocks are: behind those of all other runs. */
-static enum lmc_status lmc__reserve_rows(lmc_reader *r, const lmc__reader_run *run)
-{
-    lmc__tables *const t = &r->tables;
-    const uint64_t n = run->run.n_blocks;
-    if (t->rows.size + LMC__BLOCK_ENTRY_SIZE * n > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->rows, LMC__BLOCK_ENTRY_SIZE * n));
-    return lmc__reserve(&t->block_at, 8 * (n + 1));
-}
-
-/* They are known from now on. */
-static void lmc__set_rows(lmc_reader *r, lmc__reader_run *run)
-{
-    lmc__tables *const t = &r->tables;
-    run->rows_at = t->rows.size;
-    run->first_block = t->block_at.size / 8;
-    t->rows.size += LMC__BLOCK_ENTRY_SIZE * (size_t)run->run.n_blocks;
-    t->block_at.size += 8 * ((size_t)run->run.n_blocks + 1);
-}
-
-/* The rows of a run, which follow each other in BLKS. They are read once, when the run is wanted.
- */
+/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
+ * when the run is wanted. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t n = run->run.n_blocks;
+    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
     uint64_t at = run->at, *block_at;
-    const uint8_t *row;
     size_t i;
     if (run->first_block != SIZE_MAX) return LMC_OK;
-    LMC__TRY(lmc__reserve_rows(r, run));
-    row = t->rows.data + t->rows.size;
+    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->rows, size));
+    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
     LMC__TRY(lmc__read_at(
         r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-        t->rows.data + t->rows.size, LMC__BLOCK_ENTRY_SIZE * (size_t)n));
-    block_at = lmc__table_blocks(t) + t->block_at.size / 8;
-    for (i = 0; i < n; i++, row += LMC__BLOCK_ENTRY_SIZE) {
-        const uint32_t encoded = lmc__load32(row);
+        t->rows.data + rows_at, (size_t)size));
+    block_at = lmc__table_blocks(t) + first_block;
+    for (i = 0; i < n; i++) {
+        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
         LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
                        encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
                    LMC_ERR_CORRUPT);
@@ -239,7 +220,10 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     }
     LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
     block_at[i] = at;
-    lmc__set_rows(r, run);
+    t->rows.size += (size_t)size;
+    t->block_at.size += 8 * ((size_t)n + 1);
+    run->rows_at = rows_at;
+    run->first_block = first_block;
     return LMC_OK;
 }
 
@@ -473,43 +457,20 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     return lmc__report_progress(c, wanted);
 }
 
-/* Rows first .. first + n - 1 of a run, from the headers of its blocks: each says where the next
- * one stands (R8-2). */
-static enum lmc_status lmc__walk_rows(lmc_reader *r, size_t number, uint64_t first, size_t n)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    uint64_t *const block_at = lmc__block_at(r) + run->first_block;
-    uint8_t header[LMC_BLOCK_HEADER_SIZE];
-    uint64_t i;
-    block_at[0] = run->at;
-    for (i = first; i < first + n; i++) {
-        uint8_t *const row = r->tables.rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)i;
-        lmc_block_info info;
-        LMC__CHECK(run->end - block_at[i] > sizeof header, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__read_at(r, block_at[i], header, sizeof header));
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, header, sizeof header, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= run->end - block_at[i], LMC_ERR_CORRUPT);
-        lmc__store32(row, (uint32_t)info.encoded_size);
-        lmc__store32(row + 4, lmc__load32(header + LMC__BLOCK_CRC_AT));
-        block_at[i + 1] = block_at[i] + info.encoded_size;
-    }
-    LMC__CHECK(i < run->run.n_blocks || block_at[i] == run->end, LMC_ERR_CORRUPT); /* R8-8 */
-    return LMC_OK;
-}
-
-/* Bytes [offset, offset + size) of run number `number`, whose rows are known, or found by the way:
- * as many blocks at a time as a wave has, whose code lies side by side and is read at once.
+/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
+ * a wave has, whose code lies side by side and is read at once.
  *
  * First predictions, which may need the coder's buffers, as this reader or one that shares them
  * reads them; from then on the wave. */
-static enum lmc_status lmc__read_waves(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
-                                       size_t size, int walks)
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
+                                             uint8_t *dst, size_t size)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
     lmc__coder *c = r->coder;
     uint64_t first = offset / run->block_size;
+    LMC__TRY(lmc__load_rows(r, number));
     while (first < blocks_end) {
         const size_t n =
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
@@ -524,37 +485,11 @@ static enum lmc_status lmc__read_waves(lmc_reader *r, size_t number, uint64_t of
             r->digester = digester;
             LMC__TRY(status);
         }
-        if (walks) LMC__TRY(lmc__walk_rows(r, number, first, n));
         LMC__TRY(lmc__set_coder(c, largest, 1, 1));
         LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
         first += n;
     }
     return LMC_OK;
-}
-
-/* Bytes [offset, offset + size) of run number `number`, within the run. A source that is read by
- * one thread at a time may be far away: there, who wants all of a run does not ask for its rows,
- * which would be a request of their own, and in another place. */
-static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
-                                             uint8_t *dst, size_t size)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    enum lmc_status status;
-    if (run->first_block != SIZE_MAX || r->options.parallel_reads || size != run->run.size) {
-        LMC__TRY(lmc__load_rows(r, number));
-        return lmc__read_waves(r, number, offset, dst, size, 0);
-    }
-    LMC__TRY(lmc__reserve_rows(r, run));
-    lmc__set_rows(r, run);
-    status = lmc__read_waves(r, number, offset, dst, size, 1);
-    if (status == LMC_OK) return LMC_OK;
-    /* not all of them are known: the room is given back, if nobody took more of it meanwhile */
-    if (r->tables.block_at.size == 8 * (run->first_block + (size_t)run->run.n_blocks + 1)) {
-        r->tables.rows.size = run->rows_at;
-        r->tables.block_at.size = 8 * run->first_block;
-    }
-    run->first_block = run->rows_at = SIZE_MAX;
-    return status;
 }
 
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
