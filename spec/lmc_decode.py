@@ -55,7 +55,7 @@ class Cursor:
         self.data, self.at, self.what = data, 0, what
 
     def take(self, size):
-        require(size <= len(self.data) - self.at, "%s ends early (R2-6, R2-7)" % self.what)
+        require(size <= len(self.data) - self.at, "%s ends early (%s)" % (self.what, "R2-7" if self.what == "payload" else "R2-6"))
         self.at += size
         return self.data[self.at - size:self.at]
 
@@ -88,7 +88,7 @@ class Cursor:
         return n
 
     def finish(self):
-        require(self.at == len(self.data), "%s is longer than its content (R4-7, R5-11)" % self.what)
+        require(self.at == len(self.data), "%s is longer than its content (R5-11)" % self.what)
 
 
 def unzigzag(number):
@@ -480,7 +480,8 @@ def check_reference(snapshot, run, number, offset, size):
             require(0 <= number < len(items) and offset + size <= items[number][1].size, "no such item in the base, or too few bytes (R4-49)",
                     snapshot.status_of_wrong_reference)
         return
-    require(0 <= number < len(snapshot.files), "no such file yet (R4-50, R4-51)")
+    rule = {TEXT: "R4-50", OWN: "R4-51"}.get(run.prediction, "R4-52")
+    require(0 <= number < len(snapshot.files), "no such file yet (%s)" % rule)
     file = snapshot.files[number]
     if run.prediction == TEXT:
         file.text = file.text or HeaderText(file.tensors)
@@ -488,9 +489,9 @@ def check_reference(snapshot, run, number, offset, size):
         return
     size *= 2 if run.convert else 1
     first, end = file.start + offset, file.start + offset + size
-    require(end <= snapshot.done and (file.size is None or offset + size <= file.size), "segment refers to what is not there yet (R4-51, R4-52)")
+    require(end <= snapshot.done and (file.size is None or offset + size <= file.size), "segment refers to what is not there yet (%s)" % rule)
     own = bisect.bisect_right(snapshot.own_ends, first)
-    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 3 to 5 (R4-51, R4-52)")
+    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 3 to 5 (%s)" % rule)
 
 
 def convert_each(data, convert):
@@ -1008,7 +1009,8 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bi
             elif kind == b"RUN ":
                 rows += decode_run(source, snapshot, read_run_body(Cursor(body, "RUN body"), snapshot), deliver)
             elif kind == b"BLKS":
-                require(body == rows, "rows of BLKS (R8-1, R8-2)")
+                require(len(body) == len(rows), "size of BLKS (R8-1)")
+                require(body == rows, "rows of BLKS (R8-2)")
                 break
             elif kind == b"hash" and hashes:
                 import hashes as companion
@@ -1017,8 +1019,9 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bi
         offset, (_, body) = source.at, read_section(source, snapshot)
         check_index(Cursor(body, "index"), header, snapshot)
         index_end = source.at
-        require(read_trailer(source.read(TRAILER_SIZE)) == (offset, index_end - offset, index_end + TRAILER_SIZE),
-                "trailer disagrees with the file (R3-20, R3-21, R3-22)")
+        for found, real, rule in zip(read_trailer(source.read(TRAILER_SIZE)), (offset, index_end - offset, index_end + TRAILER_SIZE),
+                                     ("Index_Offset (R3-20)", "Index_Size (R3-21)", "Total_Size (R3-22)")):
+            require(found == real, "trailer: " + rule)
         require(not source.read_up_to(1), "bytes after the trailer (R3-22)")
         if hash_body is not None:
             import hashes as companion
@@ -1082,7 +1085,6 @@ def check_index(body, header, snapshot):
     require(body.take(HEADER_SIZE) == header, "index: copy of the header (R8-3)")
     fingerprint, n_sections, n_metadata = body.fields("16sII")
     set_items(snapshot)
-    require(fingerprint == snapshot.fingerprint, "index: Snapshot_Fingerprint (R8-4)")
     require(n_sections == len(snapshot.sections), "index: N_Sections (R8-5)")
     for kind, stored_size, section_body, files in snapshot.sections:
         require((body.take(4), body.varint()) == (kind, stored_size), "index: Kind or Stored_Size (R8-5)")
@@ -1093,6 +1095,7 @@ def check_index(body, header, snapshot):
             require(body.fields("I") == (file.crc,), "index: File_CRC (R8-10)")
             for tensor in file.tensors or [file.whole]:
                 require(body.take(FINGERPRINT_SIZE) == tensor.fingerprint, "index: fingerprint of a tensor or file (R8-11)")
+    require(fingerprint == snapshot.fingerprint, "index: Snapshot_Fingerprint (R8-4)")
     read_metadata(body, n_metadata, snapshot)
 
 

@@ -585,7 +585,7 @@ def base_vectors(v, pool):
         planes([bytes(8192)] * 2), planes([b"\7" * 2048] * 8), predicted(data[32768:49152], pool_data[5000:21384], 4), stored(data[49152:])],
         segments, 14, 1)], base=pool))
     zero = predicted(pack([3, 1, 4, 1, 5, 9, 2, 6] * 5, 2), bytes(80), 2)
-    v.valid("delta_base_zero", "4.2", "a run of Prediction 1 in which every Base is 0, a block of Prediction 1",
+    v.valid("delta_base_zero", "4.2", "a run of Prediction 1 in which every Reference is 0, a block of Prediction 1",
             build([Src(data=zero.data), Run([zero], prediction=1)], base=pool))
     src = Src(b"pipe", weights(r, 0, 2, pool_data[100:300]), size=UNKNOWN)
     v.valid("delta_unknown_size", "4.2", "a delta of a file of unknown size", build([src, delta_run(src, [(200, 1, 100)], pool)], base=pool))
@@ -858,7 +858,7 @@ def section_vectors(v):
 
 
 def invalid_sections(v, simple):
-    bad = lambda name, section, rule, status, patch, **options: v.invalid(name, section, rule, status, simple(patch, **options))
+    bad = lambda name, rule, what, status, patch, **options: v.invalid(name, rule, what, status, simple(patch, **options))
     # 2: varints
     old = Base([Src(data=b"base" * 10)], [v.base("bases/forty.bin", b"base" * 10)])
     block = predicted(b"base" * 9, b"base" * 9, 1)
@@ -879,19 +879,19 @@ def invalid_sections(v, simple):
         def overlong(value):
             short = varint(value)
             return short[:-1] + bytes([short[-1] | 128, 0])
-        v.invalid("varint_overlong_" + field, "2", "%s is not in the shortest form" % name.rsplit(".", 1)[1], "CORRUPT", varints({name: overlong}))
+        v.invalid("varint_overlong_" + field, "R2-1", "%s is not in the shortest form" % name.rsplit(".", 1)[1], "CORRUPT", varints({name: overlong}))
     for owner, tag, size in (("run0", 2, b"x"), ("index", 4, b"")):
-        v.invalid("varint_overlong_%s_tag" % owner.rstrip("0"), "2", "the Tag of a record is not in the shortest form", "CORRUPT", varints({
+        v.invalid("varint_overlong_%s_tag" % owner.rstrip("0"), "R2-1", "the Tag of a record is not in the shortest form", "CORRUPT", varints({
             owner + ".Extra": bytes([tag | 128, 0, len(size)]) + size}))
-        v.invalid("varint_overlong_%s_record_size" % owner.rstrip("0"), "2", "the Size of a record is not in the shortest form", "CORRUPT", varints({
+        v.invalid("varint_overlong_%s_record_size" % owner.rstrip("0"), "R2-1", "the Size of a record is not in the shortest form", "CORRUPT", varints({
             owner + ".Extra": bytes([tag, len(size) | 128, 0]) + size}))
     for name, what, value in (("zeros", "zero in ten bytes", b"\x80" * 9 + b"\0"), ("11_bytes", "eleven bytes", b"\x80" * 10 + b"\1"),
                               ("2_64", "2^64", b"\x80" * 9 + b"\2"), ("2_64_and_more", "2^64 + 3", b"\x83" + b"\x80" * 8 + b"\2"),
                               ("2_70", "2^70 - 1", b"\xff" * 9 + b"\x7f"), ("100_bytes", "a hundred bytes", b"\xff" * 99 + b"\1"),
                               ("36_and_2_64", "36 + 2^64, which is 36 modulo 2^64", b"\xa4" + b"\x80" * 8 + b"\2")):
-        v.invalid("varint_%s_file_size" % name, "2", "File_Size is %s" % what, "CORRUPT", varints({"file0.File_Size": value}))
-        v.invalid("varint_%s_run_size" % name, "2", "Run_Size is %s" % what, "CORRUPT", varints({"run0.Run_Size": value}))
-        v.invalid("varint_%s_tag" % name, "2", "the Tag of a record is %s" % what, "CORRUPT", varints({"index.Extra": value + b"\0"}))
+        v.invalid("varint_%s_file_size" % name, "R2-1", "File_Size is %s" % what, "CORRUPT", varints({"file0.File_Size": value}))
+        v.invalid("varint_%s_run_size" % name, "R2-1", "Run_Size is %s" % what, "CORRUPT", varints({"run0.Run_Size": value}))
+        v.invalid("varint_%s_tag" % name, "R2-1", "the Tag of a record is %s" % what, "CORRUPT", varints({"index.Extra": value + b"\0"}))
     # and in a file without a base
     made = b'"t":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}'
     fields = {"file0.File_Size": ("file_size", len(made)), "run0.Run_Size": ("run_size", len(made)), "segment0.0.Size": ("segment_size", len(made)),
@@ -901,68 +901,69 @@ def invalid_sections(v, simple):
                              ("plus_2_64_11_bytes", "plus 2^64, in eleven bytes", b"\x80" * 8 + b"\x82\0"),
                              ("plus_2_70", "plus 2^70", b"\x80" * 9 + b"\1")):
         for field, (short, value) in fields.items():
-            v.invalid("varint_direct_%s_%s" % (name, short), "2", "%s is %d %s; the file has no base" % (field.rsplit(".", 1)[1], value, what),
+            v.invalid("varint_direct_%s_%s" % (name, short), "R2-1", "%s is %d %s; the file has no base" % (field.rsplit(".", 1)[1], value, what),
                       "CORRUPT", build([Src(b"f", made, [T(b"t", b"U8", (3,), 0, 3)]), Run([predicted(made, made, 1)], prediction=2, base=(1, 0))],
                                        patch={field: bytes([value | 128]) + more + b"\0" * (short == "tag")}, extra=record(4)))
     for name, end in (("file", {"file1.N_Tensors": b"\x80"}), ("run_tag", {"run0.Extra": b"\x82"}), ("run_record_size", {"run0.Extra": b"\2\x81"}),
                       ("index_tag", {"index.Extra": b"\xfe\xff"}), ("file_many", {"file1.N_Tensors": b"\xff" * 7})):
-        bad("varint_ends_" + name, "2", "a varint that the body ends in", "CORRUPT", end)
+        bad("varint_ends_" + name, "R2-6", "a varint that the body ends in", "CORRUPT", end)
     # 5: kinds
     note = Section(b"note", b"some text")
     items = lambda *more: [Src(b"a", b"ab"), Run([stored(b"ab")]), *more, Src(b"b")]
     for kind in (b"SIGN", b"Note", b"RUN2", b"TREE"):
-        v.invalid("section_critical_" + kind.decode().lower(), "4", "an unknown critical section, \"%s\"" % kind.decode(), "UNSUPPORTED",
+        v.invalid("section_critical_" + kind.decode().lower(), "R4-3", "an unknown critical section, \"%s\"" % kind.decode(), "UNSUPPORTED",
                   build(items(Section(kind, b"you must know this"))))
-    v.invalid("section_critical_before_index", "4", "an unknown critical section before the INDX", "UNSUPPORTED", build(
+    v.invalid("section_critical_before_index", "R4-3", "an unknown critical section before the INDX", "UNSUPPORTED", build(
         [Src(data=b"a"), Run([stored(b"a")]), Section(b"MORE", b"")]))
-    for name, patch, status in (("head_crc", {"other0.Head_CRC": 0}, "CHECKSUM"), ("body_crc", {"other1.Body_CRC": 0}, "CHECKSUM"),
-                                ("size_overflow", {"other0.Body_Size": UNKNOWN}, ["CORRUPT", "LIMIT"]),
-                                ("too_large", {"other0.Body_Size": (1 << 40) + 1}, ["CORRUPT", "LIMIT"]),
-                                ("largest_missing", {"other1.Body_Size": 1 << 40}, ["TRUNCATED", "LIMIT"]),
-                                ("longer", {"other0.Body_Size": 10}, ["CHECKSUM", "CORRUPT"]),
-                                ("entry_kind", {"entry2.Kind": b"notf"}, "CORRUPT"),
-                                ("entry_stored_size", {"entry2.Stored_Size": lambda size: size + 1, "entry3.Stored_Size": lambda size: size - 1}, "CORRUPT"),
-                                ("entry_with_body", {"entry2.Stored_Size": lambda size: varint(size) + varint(9) + note.body}, "CORRUPT")):
-        patch = {key: (lambda value, change=change: change(value)) if callable(change) else change for key, change in patch.items()}
-        v.invalid("ancillary_" + name, "4.4", "an ancillary section: %s" % name.replace("_", " "), status, build(items(note, note), patch=patch))
-    v.invalid("ancillary_first", "4.4", "an ancillary section before the first FILE", "CORRUPT", build([note, Src(data=b"a"), Run([stored(b"a")])]))
+    for name, rule, patch, status in (
+            ("head_crc", "R4-1", {"other0.Head_CRC": 0}, "CHECKSUM"), ("body_crc", "R4-6", {"other1.Body_CRC": 0}, "CHECKSUM"),
+            ("size_overflow", "R4-5", {"other0.Body_Size": UNKNOWN}, ["CORRUPT", "LIMIT"]),
+            ("too_large", "R4-5", {"other0.Body_Size": (1 << 40) + 1}, ["CORRUPT", "LIMIT"]),
+            ("largest_missing", "R4-5 R4-6", {"other1.Body_Size": 1 << 40}, ["TRUNCATED", "LIMIT"]),
+            ("longer", "R4-6", {"other0.Body_Size": 10}, ["CHECKSUM", "CORRUPT"]),
+            ("entry_kind", "R8-5", {"entry2.Kind": b"notf"}, "CORRUPT"),
+            ("entry_stored_size", "R8-5", {"entry2.Stored_Size": lambda size: size + 1, "entry3.Stored_Size": lambda size: size - 1}, "CORRUPT"),
+            ("entry_stored_size_19", "R8-5 R8-8", {"entry2.Stored_Size": 19, "entry3.Stored_Size": lambda size: size + 10}, "CORRUPT"),
+            ("entry_with_body", "R8-5", {"entry2.Stored_Size": lambda size: varint(size) + varint(9) + note.body}, "CORRUPT")):
+        v.invalid("ancillary_" + name, rule, "an ancillary section: %s" % name.replace("_", " "), status, build(items(note, note), patch=patch))
+    v.invalid("ancillary_first", "R4-9", "an ancillary section before the first FILE", "CORRUPT", build([note, Src(data=b"a"), Run([stored(b"a")])]))
     zeros = Run([planes([bytes(16384)]), stored(b"end")], between={1: note})
-    v.invalid("ancillary_between_blocks", "4.4", "an ancillary section between the blocks of a run", "CORRUPT", build([
+    v.invalid("ancillary_between_blocks", "R4-10 R5-2", "an ancillary section between the blocks of a run", "CORRUPT", build([
         Src(data=bytes(16384) + b"end"), zeros]))
     zeros = Run([planes([bytes(16384)]), stored(b"end")], between={0: note})
-    v.invalid("ancillary_before_blocks", "4.4", "an ancillary section between a run and its blocks", "CORRUPT", build([
+    v.invalid("ancillary_before_blocks", "R4-10 R5-2", "an ancillary section between a run and its blocks", "CORRUPT", build([
         Src(data=bytes(16384) + b"end"), zeros]))
     b = build([Src(data=b"a"), Run([stored(b"a")])])
     end = len(b.out) - 40
     section = bytes(build([Src(), note], index=False, trailer=False).out[-29:])
-    v.invalid("ancillary_after_index", "4.4", "an ancillary section after the INDX", "CORRUPT", fixed_trailer(b.out[:end] + section, b.out[end:], 29))
-    v.invalid("ancillary_not_in_index", "8", "an ancillary section that the index does not have", "CORRUPT", build(
+    v.invalid("ancillary_after_index", "R4-9 R3-15", "an ancillary section after the INDX", "CORRUPT", fixed_trailer(b.out[:end] + section, b.out[end:], 29))
+    v.invalid("ancillary_not_in_index", "R8-5", "an ancillary section that the index does not have", "CORRUPT", build(
         items(note), entries=lambda told: told[:2] + told[3:]))
     # 5.4: extension records
-    def both(name, rule, status, extra, **patch):
+    def both(name, rule, what, status, extra):
         for owner, where in (("files0", "FILE"), ("run0", "RUN"), ("index", "INDX")):
-            bad("records_%s_%s" % (name, owner.rstrip("s0")), "4.5", "extension records of a %s: %s" % (where, rule), status, {
+            bad("records_%s_%s" % (name, owner.rstrip("s0")), rule, "extension records of a %s: %s" % (where, what), status, {
                 owner + ".Extra": extra})
 
-    both("critical", "a critical one", "UNSUPPORTED", record(1))
-    both("critical_large_tag", "a critical one of Tag 2^64 - 1", "UNSUPPORTED", record(UNKNOWN, b"x"))
-    both("critical_last", "a critical one after others", "UNSUPPORTED", record(0) + record(2, b"abc") + record(129, b"x"))
-    both("same_tag", "the same Tag twice", "CORRUPT", record(2) + record(2))
-    both("order", "Tags descend", "CORRUPT", record(4) + record(2))
-    both("order_zero", "Tag 0 after another", "CORRUPT", record(4) + record(0))
-    both("no_size", "no Size", "CORRUPT", b"\2")
-    both("beyond", "Size is one more than the body has", "CORRUPT", b"\2\4abc")
-    both("huge", "Size 2^64 - 1", "CORRUPT", b"\2" + varint(UNKNOWN))
-    both("second_beyond", "the second one ends after the body", "CORRUPT", record(0, b"abc") + b"\2\1")
+    both("critical", "R4-55", "a critical one", "UNSUPPORTED", record(1))
+    both("critical_large_tag", "R4-55", "a critical one of Tag 2^64 - 1", "UNSUPPORTED", record(UNKNOWN, b"x"))
+    both("critical_last", "R4-55", "a critical one after others", "UNSUPPORTED", record(0) + record(2, b"abc") + record(129, b"x"))
+    both("same_tag", "R4-54", "the same Tag twice", "CORRUPT", record(2) + record(2))
+    both("order", "R4-54", "Tags descend", "CORRUPT", record(4) + record(2))
+    both("order_zero", "R4-54", "Tag 0 after another", "CORRUPT", record(4) + record(0))
+    both("no_size", "R4-54 R2-6", "no Size", "CORRUPT", b"\2")
+    both("beyond", "R4-54 R2-6", "Size is one more than the body has", "CORRUPT", b"\2\4abc")
+    both("huge", "R4-54 R2-6", "Size 2^64 - 1", "CORRUPT", b"\2" + varint(UNKNOWN))
+    both("second_beyond", "R4-54 R2-6", "the second one ends after the body", "CORRUPT", record(0, b"abc") + b"\2\1")
     # An imagined version 1.1 that this decoder must refuse
     patch = {"header.Format_Minor": 1, "trailer.Format_Minor": 1}
-    v.invalid("future_critical_record", "10", "an imagined file of 1.1 with a critical extension record", "UNSUPPORTED", build(
+    v.invalid("future_critical_record", "R4-55", "an imagined file of 1.1 with a critical extension record", "UNSUPPORTED", build(
         items(), extra=record(2, b"fine") + record(3, b"not fine"), patch=patch))
-    v.invalid("future_critical_section", "10", "an imagined file of 1.1 with a critical section", "UNSUPPORTED", build(
+    v.invalid("future_critical_section", "R4-3", "an imagined file of 1.1 with a critical section", "UNSUPPORTED", build(
         items(note, Section(b"DICT", b"shared trees")), patch=patch))
-    v.invalid("future_incompatible", "10", "an imagined file of 1.1 with an Incompatible bit", "UNSUPPORTED", build(items(note), bits=8,
+    v.invalid("future_incompatible", "R3-8", "an imagined file of 1.1 with an Incompatible bit", "UNSUPPORTED", build(items(note), bits=8,
         patch=patch))
-    v.invalid("future_dtype", "4.1", "an imagined file of 1.1 with a Dtype number", "UNSUPPORTED", build(
+    v.invalid("future_dtype", "R4-34", "an imagined file of 1.1 with a Dtype number", "UNSUPPORTED", build(
         [Src(data=b"a", tensors=[T(b"t", b"U8", (1,), 0, 1)]), Run([stored(b"a")])], patch=dict(patch, **{"tensor0.0.Dtype": 28})))
 
 
@@ -1042,35 +1043,35 @@ def invalid_names(v):
     first = T(b"layer.0.w", b"BF16", (2,), 0, 4)
     second = T(b"layer.1.w", b"BF16", (2,), 4, 4, back=1, like=True)
 
-    def bad(name, rule, tensors, patch=None, status="CORRUPT", data=data):
-        v.invalid("tensor_" + name, "4.1", rule, status, build([Src(b"f", data, tensors), Run([stored(data)])], patch=patch))
+    def bad(name, rule, what, tensors, patch=None, status="CORRUPT", data=data):
+        v.invalid("tensor_" + name, rule, what, status, build([Src(b"f", data, tensors), Run([stored(data)])], patch=patch))
 
-    bad("like_without_back", "Like without a reference", [first, second._replace(back=0)])
-    bad("like_without_back_first", "Like of the first entry", [first._replace(like=True)])
-    bad("back_first", "Back 1 of the first entry", [first._replace(back=1)])
+    bad("like_without_back", "R4-30", "Like without a reference", [first, second._replace(back=0)])
+    bad("like_without_back_first", "R4-30", "Like of the first entry", [first._replace(like=True)])
+    bad("back_first", "R4-30", "Back 1 of the first entry", [first._replace(back=1)])
     for back in (2, 3, 1 << 32, UNKNOWN):
-        bad("back_%d" % back, "Back %d of the second entry" % back, [first, second], {"tensor0.1.Back": back})
-    v.invalid("tensor_back_other_section", "4.1", "Back to an entry of an earlier section", "CORRUPT", build([
+        bad("back_%d" % back, "R4-30", "Back %d of the second entry" % back, [first, second], {"tensor0.1.Back": back})
+    v.invalid("tensor_back_other_section", "R4-30", "Back to an entry of an earlier section", "CORRUPT", build([
         Src(b"f", data, [first]), Run([stored(data)]), Src(b"g", data, [T(b"layer.1.w", b"BF16", (2,), 0, 4, back=1, like=True)]), Run([stored(
             data)])]))
     for name, prefix, suffix in (("prefix", 10, 0), ("suffix", 0, 10), ("prefix_suffix", 5, 5), ("prefix_255", 255, 0), ("suffix_255", 0, 255),
                                  ("both_255", 255, 255)):
-        bad(name + "_too_long", "Prefix %d, Suffix %d of a Name of 9 bytes" % (prefix, suffix), [first, second], {
+        bad(name + "_too_long", "R4-31", "Prefix %d, Suffix %d of a Name of 9 bytes" % (prefix, suffix), [first, second], {
             "tensor0.1.Prefix": prefix, "tensor0.1.Suffix": suffix})
-    bad("prefix_of_empty_name", "Prefix 1 of an empty Name", [first._replace(name=b""), second], {"tensor0.1.Prefix": 1})
-    bad("same_name_by_back", "the Name of the reference", [first, second._replace(name=first.name)])
-    bad("same_name_by_prefix", "a Name that another entry has, too", [first, second, T(b"layer.0.w", b"U8", (1,), 8, 1, back=1)])
-    bad("name_zero_byte_middle", "zero byte in a Middle", [first, second._replace(name=b"layer.\0.w")])
-    bad("middle_beyond", "Middle_Size beyond the body", [first], {"tensor0.0.Middle_Size": 10000})
-    bad("middle_huge", "Middle_Size 2^64 - 1", [first], {"tensor0.0.Middle_Size": UNKNOWN})
-    bad("name_too_long_by_prefix", "a Name of 65,536 bytes, by a Prefix of 255", [
+    bad("prefix_of_empty_name", "R4-31", "Prefix 1 of an empty Name", [first._replace(name=b""), second], {"tensor0.1.Prefix": 1})
+    bad("same_name_by_back", "R4-41", "the Name of the reference", [first, second._replace(name=first.name)])
+    bad("same_name_by_prefix", "R4-41", "a Name that another entry has, too", [first, second, T(b"layer.0.w", b"U8", (1,), 8, 1, back=1)])
+    bad("name_zero_byte_middle", "R2-3", "zero byte in a Middle", [first, second._replace(name=b"layer.\0.w")])
+    bad("middle_beyond", "R2-6", "Middle_Size beyond the body", [first], {"tensor0.0.Middle_Size": 10000})
+    bad("middle_huge", "R4-32", "Middle_Size 2^64 - 1", [first], {"tensor0.0.Middle_Size": UNKNOWN})
+    bad("name_too_long_by_prefix", "R4-32", "a Name of 65,536 bytes, by a Prefix of 255", [
         first._replace(name=b"x" * 255), second._replace(name=b"x" * 255 + b"y" * 65281, suffix=0)])
-    bad("like_beyond_file", "Like: the end is after File_Size", [first._replace(shape=(5,), size=10), second._replace(offset=10, shape=(5,),
+    bad("like_beyond_file", "R4-40", "Like: the end is after File_Size", [first._replace(shape=(5,), size=10), second._replace(offset=10, shape=(5,),
         size=10)])
-    bad("like_string_beyond_file", "Like of a Dtype that is not in the table: the end is after File_Size", [
+    bad("like_string_beyond_file", "R4-40", "Like of a Dtype that is not in the table: the end is after File_Size", [
         T(b"a", b"odd", (5,), 0, 9), T(b"b", b"odd", (5,), 9, 9, back=1, like=True)])
-    bad("entry_ends", "the body ends within the last entry", [first], {"tensor0.0.Shape0": b""})
-    bad("shape_ends", "the body ends within Shape", [first], {"tensor0.0.Rank": 2})
+    bad("entry_ends", "R2-6", "the body ends within the last entry", [first], {"tensor0.0.Shape0": b""})
+    bad("shape_ends", "R2-6", "the body ends within Shape", [first], {"tensor0.0.Rank": 2})
 
 
 def links_vectors(v):
@@ -1201,53 +1202,50 @@ def invalid_groups(v):
     a, b = b"first file", b"second"
     group = lambda *names: Group(*[Src(name) for name in names])
 
-    def bad(name, rule, items, status="CORRUPT", section="4.1", **options):
-        v.invalid("group_" + name, section, rule, status, build(items, **options))
+    def bad(name, rule, what, items, status="CORRUPT", **options):
+        v.invalid("group_" + name, rule, what, status, build(items, **options))
 
-    bad("of_none", "N_Files 0", [Src(b"a", a), Run([stored(a)]), Group()])
-    bad("of_none_first", "N_Files 0, no file at all", [Group()])
-    bad("unknown_first", "a file of Unknown size and another", [Group(Src(b"a", a, size=UNKNOWN), Src(b"b", b)), Run([stored(a + b)])])
-    bad("unknown_last", "a file, and one of Unknown size", [Group(Src(b"a", a), Src(b"b", b, size=UNKNOWN)), Run([stored(a + b)])])
-    bad("unknown_and_directory", "a directory, and a file of Unknown size", [Group(Src(b"a", kind=1), Src(b"b", b, size=UNKNOWN)), Run([stored(b)])])
-    bad("path_empty_first", "an empty Path, then another file", [group(b"", b"b")])
-    bad("path_empty_second", "a file, then an empty Path", [group(b"a", b"")])
-    bad("path_empty_directory", "an empty directory without a name, then a file", [Group(Src(b"", kind=1), Src(b"b"))])
-    bad("path_twice", "the same Path twice in a section", [group(b"a", b"b", b"a")])
-    bad("path_twice_next", "Path_Prefix is all of the Path, and nothing follows", [group(b"a", b"a")])
-    bad("path_twice_other_section", "the same Path in two sections", [group(b"a", b"b"), group(b"c", b"b")])
-    bad("path_twice_directory", "a file and a directory of the same Path in a section", [Group(Src(b"a"), Src(b"a", kind=1))])
-    bad("prefix_first", "Path_Prefix 1 of the first file", [group(b"a", b"b")], patch={"file0.Path_Prefix": 1})
-    bad("prefix_first_of_second", "Path_Prefix of the first file of the second section", [Src(b"abc"), Src(b"abd")], patch={
+    bad("of_none", "R4-14", "N_Files 0", [Src(b"a", a), Run([stored(a)]), Group()])
+    bad("of_none_first", "R4-14", "N_Files 0, no file at all", [Group()])
+    bad("unknown_first", "R4-16", "a file of Unknown size and another", [Group(Src(b"a", a, size=UNKNOWN), Src(b"b", b)), Run([stored(a + b)])])
+    bad("unknown_last", "R4-16", "a file, and one of Unknown size", [Group(Src(b"a", a), Src(b"b", b, size=UNKNOWN)), Run([stored(a + b)])])
+    bad("unknown_and_directory", "R4-16", "a directory, and a file of Unknown size", [Group(Src(b"a", kind=1), Src(b"b", b, size=UNKNOWN)), Run([stored(b)])])
+    bad("path_empty_first", "R4-24", "an empty Path, then another file", [group(b"", b"b")])
+    bad("path_empty_second", "R4-24", "a file, then an empty Path", [group(b"a", b"")])
+    bad("path_empty_directory", "R4-24", "an empty directory without a name, then a file", [Group(Src(b"", kind=1), Src(b"b"))])
+    bad("path_twice", "R4-25", "the same Path twice in a section", [group(b"a", b"b", b"a")])
+    bad("path_twice_next", "R4-25", "Path_Prefix is all of the Path, and nothing follows", [group(b"a", b"a")])
+    bad("path_twice_other_section", "R4-25", "the same Path in two sections", [group(b"a", b"b"), group(b"c", b"b")])
+    bad("path_twice_directory", "R4-25", "a file and a directory of the same Path in a section", [Group(Src(b"a"), Src(b"a", kind=1))])
+    bad("prefix_first", "R4-17", "Path_Prefix 1 of the first file", [group(b"a", b"b")], patch={"file0.Path_Prefix": 1})
+    bad("prefix_first_of_second", "R4-17", "Path_Prefix of the first file of the second section", [Src(b"abc"), Src(b"abd")], patch={
         "file1.Path_Prefix": 2, "file1.Path_Rest_Size": 1, "file1.Path_Rest": b"d"})
     for prefix in (2, 255):
-        bad("prefix_%d" % prefix, "Path_Prefix %d, the Path before has one byte" % prefix, [group(b"a", b"b")], patch={"file1.Path_Prefix": prefix})
-    bad("path_too_long", "Path_Prefix + Path_Rest_Size = 65,536", [group(b"p" * 255, b"p" * 255 + b"q" * 65281)])
+        bad("prefix_%d" % prefix, "R4-17", "Path_Prefix %d, the Path before has one byte" % prefix, [group(b"a", b"b")], patch={"file1.Path_Prefix": prefix})
+    bad("path_too_long", "R4-18", "Path_Prefix + Path_Rest_Size = 65,536", [group(b"p" * 255, b"p" * 255 + b"q" * 65281)])
     for name, paths in (("dotdot", (b"a/..b", b"a/..")), ("slash", (b"a/b", b"a/")), ("slash_start", (b"a", b"/b")),
                         ("zero_byte", (b"a", b"a\0"))):
-        bad("path_" + name, "Path_Prefix: the second Path is %r" % paths[1].decode(), [group(*paths)])
-    bad("run_beyond", "a run that ends after the last file of its section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + b"x")])],
-        section="4")
-    bad("run_beyond_into_next", "a run that ends in the next section", [
-        Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + a)]), Src(b"c", a)], section="4")
-    bad("incomplete", "a section's last file is not complete when the next section starts", [
-        Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b[:3])]), Src(b"c", a), Run([stored(a)])], section="4")
-    bad("incomplete_last", "a section's last file is not complete when the index starts", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)])],
-        section="4")
+        bad("path_" + name, "R2-3" if b"\0" in paths[1] else "R4-23", "Path_Prefix: the second Path is %r" % paths[1].decode(), [group(*paths)])
+    bad("run_beyond", "R4-11", "a run that ends after the last file of its section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + b"x")])])
+    bad("run_beyond_into_next", "R4-11", "a run that ends in the next section", [
+        Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + a)]), Src(b"c", a)])
+    bad("incomplete", "R4-12", "a section's last file is not complete when the next section starts", [
+        Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b[:3])]), Src(b"c", a), Run([stored(a)])])
+    bad("incomplete_last", "R4-12", "a section's last file is not complete when the index starts", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)])])
     big = (1 << 63) - 1
-    bad("sizes_overflow", "File_Sizes whose sum is 2^64 + 10, and a run of ten bytes", [
-        Group(Src(b"a", a), Src(b"b", size=big), Src(b"c", size=18)), Run([stored(a)])], patch={"file0.File_Size": big}, section="4.2")
-    bad("sizes_overflow_63", "File_Sizes whose sum is 2^63", [Group(Src(b"a", size=big), Src(b"b", size=1))], section="4.2")
-    bad("entry_file_crc", "File_CRC of the second file of a section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], section="8",
+    bad("sizes_overflow", "R4-13", "File_Sizes whose sum is 2^64 + 10, and a run of ten bytes", [
+        Group(Src(b"a", a), Src(b"b", size=big), Src(b"c", size=18)), Run([stored(a)])], patch={"file0.File_Size": big})
+    bad("sizes_overflow_63", "R4-13", "File_Sizes whose sum is 2^63", [Group(Src(b"a", size=big), Src(b"b", size=1))])
+    bad("entry_file_crc", "R8-10", "File_CRC of the second file of a section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])],
         patch={"entry0.1.File_CRC": 5})
-    bad("entry_fingerprint", "fingerprint of the second file of a section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], section="8",
+    bad("entry_fingerprint", "R8-11", "fingerprint of the second file of a section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])],
         patch={"entry0.1.Fingerprint0": bytes(32)})
-    bad("entry_swapped", "File_CRCs and fingerprints of two files in each other's place", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])],
-        section="8", patch={"entry0.File_CRC": crc(b), "entry0.1.File_CRC": crc(a), "entry0.Fingerprint0": next(items_of([Src(b"b", b)]))[1],
+    bad("entry_swapped", "R8-10", "File_CRCs and fingerprints of two files in each other's place", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], patch={"entry0.File_CRC": crc(b), "entry0.1.File_CRC": crc(a), "entry0.Fingerprint0": next(items_of([Src(b"b", b)]))[1],
                              "entry0.1.Fingerprint0": next(items_of([Src(b"a", a)]))[1]})
-    bad("own_itself", "Prediction 3 from the same run, in another file of the section", [
-        Group(Src(b"a", a), Src(b"b", a)), Run([stored(a + a)], [(10, 0, 0), (10, 1, 0)], prediction=3)], section="4.2")
-    bad("own_later_file", "Prediction 3 from a later file of the section", [
-        Group(Src(b"a", a), Src(b"b", a)), Run([stored(a)], prediction=3, base=(2, 0)), Run([stored(a)])], section="4.2")
+    bad("own_itself", "R4-51", "Prediction 3 from the same run, in another file of the section", [
+        Group(Src(b"a", a), Src(b"b", a)), Run([stored(a + a)], [(10, 0, 0), (10, 1, 0)], prediction=3)])
+    bad("own_later_file", "R4-51", "Prediction 3 from a later file of the section", [
+        Group(Src(b"a", a), Src(b"b", a)), Run([stored(a)], prediction=3, base=(2, 0)), Run([stored(a)])])
 
 def text_vectors(v, pool):
     """5.2: Prediction 2."""
@@ -1315,27 +1313,27 @@ def invalid_texts(v):
     made = header_text(f)
     n = len(made)
 
-    def bad(name, rule, patch=None, status="CORRUPT", block=None, section="4.3", front=None, later=(), **options):
+    def bad(name, rule, what, patch=None, status="CORRUPT", block=None, front=None, later=(), **options):
         block = block or predicted(made, made, 1)
-        v.invalid("text_" + name, section, rule, status, build((front or [f, Run([stored(f.data)])]) + [Src(b"t", made), Run(
+        v.invalid("text_" + name, rule, what, status, build((front or [f, Run([stored(f.data)])]) + [Src(b"t", made), Run(
             [block], prediction=2, base=(1, 0), **options), *later], patch=patch))
 
     reference = lambda number, *offset: {"segment1.0.Reference": b"".join(map(varint, ((zigzag(number) << 1 | len(offset)) + 1, *offset)))}
-    bad("beyond", "Offset + Size is one more than the text has", reference(0, 1))
-    bad("offset_beyond", "Offset is beyond the text", reference(0, 1 << 40))
-    bad("overflow", "Offset + Size = 2^64 + Size - 1", reference(0, UNKNOWN))
-    bad("offset_0", "an Offset of 0 that is stored", reference(0, 0))
-    bad("no_file", "number 2 of a file: there are two", reference(2))
-    bad("negative", "number -1 of a file", reference(-1))
-    bad("of_no_tensors", "the text of a file without tensors", reference(1))
-    bad("of_directory", "the text of a directory", reference(1), front=[f, Run([stored(f.data)]), Src(b"d", kind=1)])
-    bad("later_file", "the text of a file that a later section describes", reference(2), later=[Src(b"g", f.data, tensors), Run([stored(f.data)])])
-    bad("payload_crc", "Payload_CRC in a run of Prediction 2", {"block1.0.Payload_CRC": 1}, "CHECKSUM", section="5")
+    bad("beyond", "R4-50", "Offset + Size is one more than the text has", reference(0, 1))
+    bad("offset_beyond", "R4-50", "Offset is beyond the text", reference(0, 1 << 40))
+    bad("overflow", "R4-50", "Offset + Size = 2^64 + Size - 1", reference(0, UNKNOWN))
+    bad("offset_0", "R4-48", "an Offset of 0 that is stored", reference(0, 0))
+    bad("no_file", "R4-50", "number 2 of a file: there are two", reference(2))
+    bad("negative", "R4-50", "number -1 of a file", reference(-1))
+    bad("of_no_tensors", "R4-50", "the text of a file without tensors", reference(1))
+    bad("of_directory", "R4-50", "the text of a directory", reference(1), front=[f, Run([stored(f.data)]), Src(b"d", kind=1)])
+    bad("later_file", "R4-50", "the text of a file that a later section describes", reference(2), later=[Src(b"g", f.data, tensors), Run([stored(f.data)])])
+    bad("payload_crc", "R5-10", "Payload_CRC in a run of Prediction 2", {"block1.0.Payload_CRC": 1}, "CHECKSUM")
     for name, options in (("sparse", {"sparse": True}), ("classes", {"thresholds": [100]}), ("classes_9", {"thresholds": range(100, 108)})):
-        bad(name + "_without_bit", "%s in a file without Incompatible bits 0 and 1" % name, block=predicted(made, made, 1, **options), section="5")
-    bad("no_segments", "N_Segments 0", {"run1.Run_Size": n}, block=stored(made), section="4.2", segments=[])
-    bad("segments_too_many", "N_Segments 2^24 + 1", {"run1.N_Segments": (1 << 24) + 1}, section="4.2")
-    bad("own_of_own", "Prediction 3 from a run of Prediction 3, beside one of Prediction 2", later=[
+        bad(name + "_without_bit", "R5-8 R3-13", "%s in a file without Incompatible bits 0 and 1" % name, block=predicted(made, made, 1, **options))
+    bad("no_segments", "R4-45", "N_Segments 0", {"run1.Run_Size": n}, block=stored(made), segments=[])
+    bad("segments_too_many", "R4-45", "N_Segments 2^24 + 1", {"run1.N_Segments": (1 << 24) + 1})
+    bad("own_of_own", "R4-51", "Prediction 3 from a run of Prediction 3, beside one of Prediction 2", later=[
         Src(b"u", made), Run([stored(made)], prediction=3, base=(2, 0)), Src(b"w", made), Run([stored(made)], prediction=3, base=(3, 0))])
 
 
@@ -1356,14 +1354,14 @@ def fingerprint_vectors(v, pool):
         v.valid("delta_empty_" + kind, "7.1", "a delta against an empty %s \"x\"" % kind, delta)
         for other in empty:
             if other != kind:
-                v.invalid("base_wrong_empty_%s_for_%s" % (other, kind), "7.1", "a delta against an empty %s \"x\", given an empty %s \"x\"" % (kind,
+                v.invalid("base_wrong_empty_%s_for_%s" % (other, kind), "R7-2", "a delta against an empty %s \"x\", given an empty %s \"x\"" % (kind,
                     other),
                           "BASE_WRONG", delta, [paths[other]])
     own = [Src(b"x", data), Src(b"y", data, [T(b"x", b"U8", (30,), 0, 30)])]
     for f, name, other in ((own[0], "file", "tensor"), (own[1], "tensor", "file")):
         delta = build([Src(data=b"delta"), Run([stored(b"delta")])], base=Base([f], ["valid/fingerprint_%s.lmc" % name]))
         v.valid("delta_of_" + name, "7.1", "a delta against a %s \"x\"" % name, delta)
-        v.invalid("base_wrong_%s_for_%s" % (other, name), "7.1", "a delta against a %s \"x\", given a %s \"x\" of the same bytes" % (name, other),
+        v.invalid("base_wrong_%s_for_%s" % (other, name), "R7-2", "a delta against a %s \"x\", given a %s \"x\" of the same bytes" % (name, other),
                   "BASE_WRONG", delta, ["valid/fingerprint_%s.lmc" % other])
     draft = bytes.fromhex("8C4C4D430D0A1A0A") + bytes(range(72))
     v.valid("delta_base_draft", "7.3", "a base that begins like an LMC file of a draft: a file like any other", build(
@@ -1400,10 +1398,10 @@ def fingerprint_vectors(v, pool):
     delta = against_tables("delta_base_npy", "a .npy file as a base, by the tables of the snapshot", [Src(data=header + old, tensors=tensors)],
                            [Src(data=header + new, tensors=tensors)], ["bases/array.npy"])
     v.base("bases/array_longer.npy", header + old + b"\0")
-    v.invalid("base_wrong_npy_longer", "7.3", "a .npy file with a byte more: the tables of the snapshot do not fit", "BASE_WRONG", delta, [
+    v.invalid("base_wrong_npy_longer", "R7-2", "a .npy file with a byte more: the tables of the snapshot do not fit", "BASE_WRONG", delta, [
         "bases/array_longer.npy"])
     v.base("bases/array_wrong.npy", header + flip_bit(old, 7, 1))
-    v.invalid("base_wrong_npy_bit", "7.3", "a .npy file in which a bit of a tensor is wrong", "BASE_WRONG", delta, ["bases/array_wrong.npy"])
+    v.invalid("base_wrong_npy_bit", "R7-2", "a .npy file in which a bit of a tensor is wrong", "BASE_WRONG", delta, ["bases/array_wrong.npy"])
     other = header.replace(b"False", b"True ") + old
     v.base("bases/array_header.npy", other)
     v.valid("delta_base_npy_header", "7.3", "a .npy file whose header differs: bytes of no tensor do not matter", delta, ["bases/array_header.npy"])
@@ -1434,7 +1432,7 @@ def fingerprint_vectors(v, pool):
     for name, rule in (("torch_more", "a file too many"), ("torch_less", "a file is missing"), ("torch_size", "a file of another size"),
                        ("torch_text", "a file without tensors has another content"), ("torch_kind", "a directory in place of a file"),
                        ("torch_name", "a file of another name")):
-        v.invalid("base_wrong_" + name, "7.3", "a directory as a base: %s" % rule, "BASE_WRONG", delta, ["bases/" + name])
+        v.invalid("base_wrong_" + name, "R7-2", "a directory as a base: %s" % rule, "BASE_WRONG", delta, ["bases/" + name])
     # the tables fit, and the fingerprint is that of the container all the same
     tensors = [("a", "F32", [4], weights(r, 4, 4)), ("b", "F32", [4], weights(r, 4, 4))]
     file, entries = safetensors(tensors)
@@ -1480,10 +1478,10 @@ def variant_vectors(v):
         v.valid("variant_" + variant.name, "7.3", "a base that is %s: %s" % (kind, variant.reason), made)
         if not tensors and variant.data == base_variants.DATA:
             # who reads it loosely finds this tensor
-            v.invalid("base_variant_" + variant.name, "7.3", "a delta against a tensor of a base that is no safetensors file: %s" % variant.reason,
+            v.invalid("base_variant_" + variant.name, "R7-2", "a delta against a tensor of a base that is no safetensors file: %s" % variant.reason,
                       "BASE_WRONG", delta(file, [T(b"a", b"U8", (4,), start, 4)], path))
         elif tensors:
-            v.invalid("base_variant_" + variant.name, "7.3", "a delta against all of a base that is a safetensors file: %s" % variant.reason,
+            v.invalid("base_variant_" + variant.name, "R7-2", "a delta against all of a base that is a safetensors file: %s" % variant.reason,
                       "BASE_WRONG", delta(file, [], path))
 
 
@@ -1765,11 +1763,11 @@ def invalid_vectors(v):
                       Run([stored(data[:12], 4)]), Run([stored(data[12:], 2)]), Src(b"empty")],
                      metadata=[(b"format", b"pt"), (b"titles", b"x")], patch=patch, **options)
 
-    def bad(name, section, rule, status, patch, **options):
-        v.invalid(name, section, rule, status, simple(patch, **options))
+    def bad(name, rule, what, status, patch, **options):
+        v.invalid(name, rule, what, status, simple(patch, **options))
 
-    def bad_file(name, section, rule, status, items, patch=None, **options):
-        v.invalid(name, section, rule, status, build(items, patch=patch, **options))
+    def bad_file(name, rule, what, status, items, patch=None, **options):
+        v.invalid(name, rule, what, status, build(items, patch=patch, **options))
 
     plus = lambda k: lambda value: value + k
     flip = lambda value: value ^ 1
@@ -1778,359 +1776,359 @@ def invalid_vectors(v):
     invalid_sections(v, simple)
     # 3, 4
     good = bytes(simple({}).out)
-    v.invalid("empty_input", "3", "Magic: the input is empty", "NOT_LMC", b"")
-    bad("magic", "3", "Magic", "NOT_LMC", {"header.Magic": b"\x95LMD\r\n\x1a\n"})
-    bad("magic_text_mode", "3", "Magic: CR LF became LF", "NOT_LMC", {"header.Magic": b"\x95LMC\n\x1a\n\0"})
-    bad("magic_of_trailer", "3", "Magic: that of the trailer", "NOT_LMC", {"header.Magic": b"\x94LMC\r\n\x1a\n"})
-    bad("magic_last_byte", "3", "Magic: only its last byte is wrong", "NOT_LMC", {"header.Magic": b"\x95LMC\r\n\x1a\r"})
-    bad("magic_of_drafts_trailer", "3", "Magic: that of the drafts' trailer", "NOT_LMC", {"header.Magic": b"\x8dLMC\r\n\x1a\n"})
+    v.invalid("empty_input", "R3-1", "Magic: the input is empty", "NOT_LMC", b"")
+    bad("magic", "R3-1", "Magic", "NOT_LMC", {"header.Magic": b"\x95LMD\r\n\x1a\n"})
+    bad("magic_text_mode", "R3-1", "Magic: CR LF became LF", "NOT_LMC", {"header.Magic": b"\x95LMC\n\x1a\n\0"})
+    bad("magic_of_trailer", "R3-1", "Magic: that of the trailer", "NOT_LMC", {"header.Magic": b"\x94LMC\r\n\x1a\n"})
+    bad("magic_last_byte", "R3-1", "Magic: only its last byte is wrong", "NOT_LMC", {"header.Magic": b"\x95LMC\r\n\x1a\r"})
+    bad("magic_of_drafts_trailer", "R3-1", "Magic: that of the drafts' trailer", "NOT_LMC", {"header.Magic": b"\x8dLMC\r\n\x1a\n"})
     draft = bytes.fromhex("8C4C4D430D0A1A0A")
-    bad("magic_of_1_0_drafts", "3", "Magic: that of the drafts of 1.0", "VERSION", {"header.Magic": b"\x83LMC\r\n\x1a\n"})
-    bad("magic_of_drafts", "3", "Magic: that of the drafts", "VERSION", {"header.Magic": draft})
-    bad("magic_of_drafts_0_4", "3", "Magic of the drafts, Format_Minor 4, another CRC", "VERSION", {
+    bad("magic_of_1_0_drafts", "R3-1", "Magic: that of the drafts of 1.0", "VERSION", {"header.Magic": b"\x83LMC\r\n\x1a\n"})
+    bad("magic_of_drafts", "R3-1", "Magic: that of the drafts", "VERSION", {"header.Magic": draft})
+    bad("magic_of_drafts_0_4", "R3-1", "Magic of the drafts, Format_Minor 4, another CRC", "VERSION", {
         "header.Magic": draft, "header.Format_Major": 0, "header.Format_Minor": 4, "header.Header_CRC": 0})
-    v.invalid("magic_of_drafts_short", "3", "Magic of the drafts, and the input ends", ["VERSION", "TRUNCATED"], draft)
-    v.invalid("no_lmc_file", "3", "Magic: a file of another kind", "NOT_LMC",
+    v.invalid("magic_of_drafts_short", "R3-1", "Magic of the drafts, and the input ends", ["VERSION", "TRUNCATED"], draft)
+    v.invalid("no_lmc_file", "R3-1", "Magic: a file of another kind", "NOT_LMC",
         b"#!/bin/sh\necho this is not an LMC file, though long enough to be one; its first bytes say so.\n" * 3)
     for major in (0, 2, 255):
-        bad("version_major_%d" % major, "3", "Format_Major %d" % major, "VERSION", {"header.Format_Major": major})
-    bad("version_before_crc", "3", "order of the checks: a version whose header has another CRC", "VERSION",
+        bad("version_major_%d" % major, "R3-2", "Format_Major %d" % major, "VERSION", {"header.Format_Major": major})
+    bad("version_before_crc", "R3-2", "order of the checks: a version whose header has another CRC", "VERSION",
         {"header.Format_Major": 200, "header.Header_CRC": 0})
-    bad("header_crc", "3", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
+    bad("header_crc", "R3-4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
     for algorithm in (0, 2, 255):
-        bad("algorithm_%d" % algorithm, "3", "Algorithm %d" % algorithm, "UNSUPPORTED", {"header.Algorithm": algorithm})
+        bad("algorithm_%d" % algorithm, "R3-6", "Algorithm %d" % algorithm, "UNSUPPORTED", {"header.Algorithm": algorithm})
     for bit in (3, 4, 5, 31, 32, 47, 48, 63):
-        bad("incompatible_bit_%d" % bit, "3", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
+        bad("incompatible_bit_%d" % bit, "R3-8", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
     for at in range(5):
-        bad("header_reserved_%d" % (11 + at), "3", "reserved byte %d of the header" % (11 + at), "UNSUPPORTED", {
+        bad("header_reserved_%d" % (11 + at), "R3-7", "reserved byte %d of the header" % (11 + at), "UNSUPPORTED", {
             "header.Reserved": bytes(at) + b"\1" + bytes(4 - at)})
     for at in (0, 5, 11):
-        bad("header_reserved_%d" % (48 + at), "3", "reserved byte %d of the header" % (48 + at), "UNSUPPORTED", {
+        bad("header_reserved_%d" % (48 + at), "R3-11", "reserved byte %d of the header" % (48 + at), "UNSUPPORTED", {
             "header.Reserved_2": bytes(at) + b"\x80" + bytes(11 - at)})
-    bad("base_bit_without_base", "3", "Incompatible bit 0, Base_Fingerprint is zero", "CORRUPT", {"header.Incompatible": 1})
+    bad("base_bit_without_base", "R3-10", "Incompatible bit 0, Base_Fingerprint is zero", "CORRUPT", {"header.Incompatible": 1})
     for at in (0, 15):
-        bad("base_without_bit_%d" % at, "3", "Base_Fingerprint is not zero, in its byte %d; Incompatible bit 0 is zero" % at, "CORRUPT", {
+        bad("base_without_bit_%d" % at, "R3-10", "Base_Fingerprint is not zero, in its byte %d; Incompatible bit 0 is zero" % at, "CORRUPT", {
             "header.Base_Fingerprint": bytes(at) + b"\1" + bytes(15 - at)})
-    bad("base_missing", "3", "the file has a base, and none is given", "BASE_MISSING", {
+    bad("base_missing", "R7-1", "the file has a base, and none is given", "BASE_MISSING", {
         "header.Base_Fingerprint": bytes(15) + b"\1", "header.Incompatible": 1})
     # 5
-    bad("section_head_crc", "4", "Head_CRC", "CHECKSUM", {"run0.Head_CRC": flip})
-    bad("section_body_crc_file", "4", "Body_CRC of a FILE", "CHECKSUM", {"files0.Body_CRC": flip})
-    bad("section_body_crc_run", "4", "Body_CRC of a RUN", "CHECKSUM", {"run1.Body_CRC": flip})
-    bad("section_body_crc_index", "4", "Body_CRC of the index", "CHECKSUM", {"index.Body_CRC": flip})
+    bad("section_head_crc", "R4-1", "Head_CRC", "CHECKSUM", {"run0.Head_CRC": flip})
+    bad("section_body_crc_file", "R4-6", "Body_CRC of a FILE", "CHECKSUM", {"files0.Body_CRC": flip})
+    bad("section_body_crc_run", "R4-6", "Body_CRC of a RUN", "CHECKSUM", {"run1.Body_CRC": flip})
+    bad("section_body_crc_index", "R4-6", "Body_CRC of the index", "CHECKSUM", {"index.Body_CRC": flip})
     for name, kind in (("data", b"DATA"), ("file", b"FILe"), ("run", b"Run "), ("run_lower", b"RUn "), ("index", b"INDx"), ("run0", b"RUN0"), ("x",
         b"X   ")):
-        bad("section_kind_critical_" + name, "4", "an unknown critical Kind, \"%s\"" % kind.decode(), "UNSUPPORTED", {"run1.Kind": kind})
+        bad("section_kind_critical_" + name, "R4-3", "an unknown critical Kind, \"%s\"" % kind.decode(), "UNSUPPORTED", {"run1.Kind": kind})
     for name, kind in (("zero", b"RUN\0"), ("zeros", bytes(4)), ("digit", b"1RUN"), ("space", b" RUN"), ("dash", b"RUN-"), ("underscore", b"RUN_"),
                        ("high", b"RUN\xc0"), ("sync", b"\xb2RUN"), ("brace", b"fi{e"), ("at", b"@ILE"), ("bracket", b"INDX"[:3] + b"["),
                        ("backquote", b"`ile"), ("colon", b"not:"), ("slash", b"not/")):
-        bad("section_kind_" + name, "4", "a bad character in Kind, %r" % kind, "CORRUPT", {"run1.Kind": kind})
+        bad("section_kind_" + name, "R4-2", "a bad character in Kind, %r" % kind, "CORRUPT", {"run1.Kind": kind})
     for owner, name in (("files0", "file"), ("run0", "run"), ("index", "index")):
         # what follows is an extension record
-        bad("section_body_longer_" + name, "4", "a body with a byte too many", "CORRUPT", {owner + ".Extra": b"\0"})
-    bad("section_body_shorter_file", "4", "N_Tensors counts one more than there are", "CORRUPT", {"file1.N_Tensors": 1})
-    bad("section_body_empty_file", "4", "an empty FILE body", "CORRUPT", {"files1.N_Files": b"", "file1.Form": b"", "file1.Path_Prefix": b"",
+        bad("section_body_longer_" + name, "R4-7 R2-6", "a body with a byte too many", "CORRUPT", {owner + ".Extra": b"\0"})
+    bad("section_body_shorter_file", "R4-8 R4-7", "N_Tensors counts one more than there are", "CORRUPT", {"file1.N_Tensors": 1})
+    bad("section_body_empty_file", "R2-6", "an empty FILE body", "CORRUPT", {"files1.N_Files": b"", "file1.Form": b"", "file1.Path_Prefix": b"",
         "file1.Path_Rest_Size": b"", "file1.Path_Rest": b"", "file1.File_Size": b"", "file1.N_Tensors": b""})
-    bad("section_body_empty_run", "4", "an empty RUN body", "CORRUPT", {"run1." + f: b"" for f in (
+    bad("section_body_empty_run", "R2-6", "an empty RUN body", "CORRUPT", {"run1." + f: b"" for f in (
         "Run_Size", "Block_Size", "Prediction")})
     for field in ("Prediction", "Block_Size"):
         fields = ("Run_Size", "Block_Size", "Prediction")
-        bad("section_body_ends_run_%s" % field.lower(), "4", "a RUN body that ends before %s" % field, "CORRUPT", {
+        bad("section_body_ends_run_%s" % field.lower(), "R2-6", "a RUN body that ends before %s" % field, "CORRUPT", {
             "run1." + f: b"" for f in fields[fields.index(field):]})
-    bad("section_body_ends_file_tensors", "4", "a FILE body that ends before N_Tensors", "CORRUPT", {"file1.N_Tensors": b""})
-    bad("section_body_ends_index", "4", "an INDX body that ends within the metadata", "CORRUPT", {"metadata1.Value": b""})
-    bad("section_too_large", "4", "Body_Size 2^40 + 1", ["CORRUPT", "LIMIT"], {"index.Body_Size": (1 << 40) + 1})
-    bad("section_largest_missing", "4", "Body_Size 2^40, but the input ends: nothing may be allocated for it", ["TRUNCATED", "LIMIT"],
+    bad("section_body_ends_file_tensors", "R2-6", "a FILE body that ends before N_Tensors", "CORRUPT", {"file1.N_Tensors": b""})
+    bad("section_body_ends_index", "R2-6", "an INDX body that ends within the metadata", "CORRUPT", {"metadata1.Value": b""})
+    bad("section_too_large", "R4-5", "Body_Size 2^40 + 1", ["CORRUPT", "LIMIT"], {"index.Body_Size": (1 << 40) + 1})
+    bad("section_largest_missing", "R4-5", "Body_Size 2^40, but the input ends: nothing may be allocated for it", ["TRUNCATED", "LIMIT"],
         {"index.Body_Size": 1 << 40})
-    bad("section_size_overflow", "4", "Body_Size 2^64 - 1", ["CORRUPT", "LIMIT"], {"files0.Body_Size": UNKNOWN})
+    bad("section_size_overflow", "R4-5", "Body_Size 2^64 - 1", ["CORRUPT", "LIMIT"], {"files0.Body_Size": UNKNOWN})
     # 5.1
-    bad("file_size_too_large", "4.1", "File_Size 2^63", "CORRUPT", {"file0.File_Size": 1 << 63})
-    bad("file_size_huge", "4.1", "File_Size 2^64 - 1", "CORRUPT", {"file1.File_Size": UNKNOWN})
+    bad("file_size_too_large", "R4-19", "File_Size 2^63", "CORRUPT", {"file0.File_Size": 1 << 63})
+    bad("file_size_huge", "R4-19", "File_Size 2^64 - 1", "CORRUPT", {"file1.File_Size": UNKNOWN})
     for bit in (4, 5, 6, 7):
-        bad("file_form_bit_%d" % bit, "4.1", "Form of a file: reserved bit %d" % bit, "UNSUPPORTED", {"file1.Form": 1 << bit})
-    bad_file("directory_unknown_size", "4.1", "Form of a file: Directory and Unknown", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)])
-    bad_file("directory_unknown_size_index", "4.1", "the same, and no File_Size in the index", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)], {
+        bad("file_form_bit_%d" % bit, "R4-15", "Form of a file: reserved bit %d" % bit, "UNSUPPORTED", {"file1.Form": 1 << bit})
+    bad_file("directory_unknown_size", "R4-16", "Form of a file: Directory and Unknown", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)])
+    bad_file("directory_unknown_size_index", "R4-16", "the same, and no File_Size in the index", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)], {
         "entry0.File_Size": b""})
-    bad("file_mode", "4.1", "Mode 0o10000", "CORRUPT", {"file0.Mode": 0o10000})
-    bad("file_mode_huge", "4.1", "Mode 2^32 + 0o644", "CORRUPT", {"file0.Mode": (1 << 32) + 0o644})
-    bad("file_nanoseconds", "4.1", "Mtime_Nanoseconds 10^9", "CORRUPT", {"file0.Mtime_Nanoseconds": 10**9})
-    bad_file("path_too_long", "4.1", "a Path of 65,536 bytes", "CORRUPT", [Src(b"p" * 65536)])
-    bad("path_beyond", "4.1", "Path_Rest_Size beyond the body", "CORRUPT", {"file1.Path_Rest_Size": 60000})
-    bad("path_size_huge", "4.1", "Path_Rest_Size 2^64 - 1", "CORRUPT", {"file1.Path_Rest_Size": UNKNOWN})
-    for name, count in (("too_many", (1 << 28) + 1), ("most", 1 << 28), ("huge", UNKNOWN), ("one_more", 3)):
-        bad("tensors_" + name, "4.1", "N_Tensors %d: the body cannot hold them" % count, "CORRUPT", {"file0.N_Tensors": count})
-        bad("files_" + name, "4.1", "N_Files %d: the body cannot hold them" % count, "CORRUPT", {"files0.N_Files": count})
-    bad_file("directory_with_run", "4.1", "a directory with a run", "CORRUPT", [Src(b"d", b"x", kind=1, size=0), Run([stored(b"x")])],
+    bad("file_mode", "R4-20", "Mode 0o10000", "CORRUPT", {"file0.Mode": 0o10000})
+    bad("file_mode_huge", "R4-20", "Mode 2^32 + 0o644", "CORRUPT", {"file0.Mode": (1 << 32) + 0o644})
+    bad("file_nanoseconds", "R4-21", "Mtime_Nanoseconds 10^9", "CORRUPT", {"file0.Mtime_Nanoseconds": 10**9})
+    bad_file("path_too_long", "R4-18", "a Path of 65,536 bytes", "CORRUPT", [Src(b"p" * 65536)])
+    bad("path_beyond", "R2-6", "Path_Rest_Size beyond the body", "CORRUPT", {"file1.Path_Rest_Size": 60000})
+    bad("path_size_huge", "R4-18", "Path_Rest_Size 2^64 - 1", "CORRUPT", {"file1.Path_Rest_Size": UNKNOWN})
+    for name, count, rules in (("too_many", (1 << 28) + 1, None), ("most", 1 << 28, "R4-8"), ("huge", UNKNOWN, None), ("one_more", 3, "R4-8 R2-6")):
+        bad("tensors_" + name, rules or "R4-22", "N_Tensors %d: the body cannot hold them" % count, "CORRUPT", {"file0.N_Tensors": count})
+        bad("files_" + name, rules or "R4-14", "N_Files %d: the body cannot hold them" % count, "CORRUPT", {"files0.N_Files": count})
+    bad_file("directory_with_run", "R4-11", "a directory with a run", "CORRUPT", [Src(b"d", b"x", kind=1, size=0), Run([stored(b"x")])],
              {"entry0.File_CRC": 0})
     for name, path in (("absolute", b"/etc/passwd"), ("trailing_slash", b"a/"), ("slash", b"/"), ("empty_component", b"a//b"), ("dot", b"."),
         ("dot_inside", b"a/./b"),
                        ("dotdot", b".."), ("dotdot_start", b"../x"), ("dotdot_inside", b"a/../../b"), ("dotdot_end", b"a/.."),
                        ("zero_byte", b"a\0b"), ("zero_byte_end", b"a\0")):
-        bad_file("path_" + name, "4.1", "Path %s" % json.dumps(path.decode()), "CORRUPT", [Src(path, b"x"), Run([stored(b"x")])])
-    bad_file("path_empty_first", "4.1", "an empty Path, then another file", "CORRUPT", [Src(b""), Src(b"b")])
-    bad_file("path_empty_second", "4.1", "a file, then an empty Path", "CORRUPT", [Src(b"a"), Src(b"")])
-    bad_file("path_twice", "4.1", "two files of the same Path", "CORRUPT",
+        bad_file("path_" + name, "R2-3" if b"\0" in path else "R4-23", "Path %s" % json.dumps(path.decode()), "CORRUPT", [Src(path, b"x"), Run([stored(b"x")])])
+    bad_file("path_empty_first", "R4-24", "an empty Path, then another file", "CORRUPT", [Src(b""), Src(b"b")])
+    bad_file("path_empty_second", "R4-24", "a file, then an empty Path", "CORRUPT", [Src(b"a"), Src(b"")])
+    bad_file("path_twice", "R4-25", "two files of the same Path", "CORRUPT",
         [Src(b"a", b"1"), Run([stored(b"1")]), Src(b"b"), Src(b"a", b"2"), Run([stored(b"2")])])
-    bad_file("path_twice_directory", "4.1", "a file and a directory of the same Path", "CORRUPT", [Src(b"a"), Src(b"a", kind=1)])
+    bad_file("path_twice_directory", "R4-25", "a file and a directory of the same Path", "CORRUPT", [Src(b"a"), Src(b"a", kind=1)])
 
-    def bad_tensors(name, rule, tensors, patch=None, status="CORRUPT", data=b"0123456789ABCDEF"):
+    def bad_tensors(name, rule, what, tensors, patch=None, status="CORRUPT", data=b"0123456789ABCDEF"):
         # Entries that point outside get the fingerprint of what is there.
-        bad_file("tensor_" + name, "4.1", rule, status, [Src(b"f", data, tensors), Run([stored(data)])], patch)
+        bad_file("tensor_" + name, rule, what, status, [Src(b"f", data, tensors), Run([stored(data)])], patch)
 
-    bad_tensors("beyond_file", "end after File_Size", [T(b"a", b"U8", (4,), 13, 4)])
-    bad_tensors("offset_beyond_file", "an empty tensor after File_Size", [T(b"a", b"U8", (0,), 17, 0)])
-    bad_tensors("end_overflow", "Gap + Size = 2^64", [T(b"a", b"??", (1,), 8, UNKNOWN - 7)])
-    bad_tensors("ends_overflow", "the sum of two Sizes is 2^64 + 1", [T(b"a", b"??", (1,), 0, (1 << 63) - 1), T(
+    bad_tensors("beyond_file", "R4-40", "end after File_Size", [T(b"a", b"U8", (4,), 13, 4)])
+    bad_tensors("offset_beyond_file", "R4-40", "an empty tensor after File_Size", [T(b"a", b"U8", (0,), 17, 0)])
+    bad_tensors("end_overflow", "R4-40", "Gap + Size = 2^64", [T(b"a", b"??", (1,), 8, UNKNOWN - 7)])
+    bad_tensors("ends_overflow", "R4-40", "the sum of two Sizes is 2^64 + 1", [T(b"a", b"??", (1,), 0, (1 << 63) - 1), T(
         b"b", b"??", (1,), (1 << 63) - 1, (1 << 63) - 1), T(b"c", b"U8", (3,), UNKNOWN - 1, 3)])
-    bad_tensors("size_huge", "Size 2^63 of an unknown Dtype", [T(b"a", b"??", (1,), 0, 1 << 63)])
-    bad_tensors("gap_overflow", "Gap 2^64 - 1: modulo 2^64 the tensor overlaps the one before", [T(b"a", b"U8", (4,), 0, 4), T(
+    bad_tensors("size_huge", "R4-40", "Size 2^63 of an unknown Dtype", [T(b"a", b"??", (1,), 0, 1 << 63)])
+    bad_tensors("gap_overflow", "R4-40", "Gap 2^64 - 1: modulo 2^64 the tensor overlaps the one before", [T(b"a", b"U8", (4,), 0, 4), T(
         b"b", b"U8", (2,), 3, 2)])
-    bad_tensors("gap_0", "Gap 0", [T(b"a", b"U8", (4,), 0, 4)], {"tensor0.0.Form": 2, "tensor0.0.Middle": b"a\0"})
-    bad_tensors("same_name", "two tensors of the same Name", [T(b"a", b"U8", (1,), 0, 1), T(b"b", b"U8", (1,), 1, 1), T(b"a", b"U8", (1,), 2, 1)])
-    bad_tensors("same_empty_name", "two tensors of empty Name", [T(b"", b"U8", (1,), 0, 1), T(b"", b"U8", (1,), 1, 1)])
-    bad_tensors("name_zero_byte", "zero byte in a Name", [T(b"a\0", b"U8", (1,), 0, 1)])
-    bad_tensors("dtype_zero_byte", "zero byte in a Dtype", [T(b"a", b"U8\0", (1,), 0, 1)])
+    bad_tensors("gap_0", "R4-33", "Gap 0", [T(b"a", b"U8", (4,), 0, 4)], {"tensor0.0.Form": 2, "tensor0.0.Middle": b"a\0"})
+    bad_tensors("same_name", "R4-41", "two tensors of the same Name", [T(b"a", b"U8", (1,), 0, 1), T(b"b", b"U8", (1,), 1, 1), T(b"a", b"U8", (1,), 2, 1)])
+    bad_tensors("same_empty_name", "R4-41", "two tensors of empty Name", [T(b"", b"U8", (1,), 0, 1), T(b"", b"U8", (1,), 1, 1)])
+    bad_tensors("name_zero_byte", "R2-3", "zero byte in a Name", [T(b"a\0", b"U8", (1,), 0, 1)])
+    bad_tensors("dtype_zero_byte", "R2-3", "zero byte in a Dtype", [T(b"a", b"U8\0", (1,), 0, 1)])
     for number, dtype in enumerate(DTYPES, 1):
         size = {1: 8, 2: 4, 15: 16, 22: 64, 23: 4, 26: 2, 27: 128}.get(number)
         if size:
-            bad_tensors("dtype_string_" + dtype.lower(), "Dtype %s as a string" % dtype, [T(b"a", dtype.encode(), (8,), 0, size)], {
+            bad_tensors("dtype_string_" + dtype.lower(), "R4-36", "Dtype %s as a string" % dtype, [T(b"a", dtype.encode(), (8,), 0, size)], {
                 "tensor0.0.Dtype": bytes([0, len(dtype)]) + dtype.encode(), "tensor0.0.Shape0": varint(8) + varint(size)}, data=bytes(128))
     for number in (28, 29, 127, 255):
-        bad_tensors("dtype_%d" % number, "Dtype number %d" % number, [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Dtype": number}, "UNSUPPORTED")
+        bad_tensors("dtype_%d" % number, "R4-34", "Dtype number %d" % number, [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Dtype": number}, "UNSUPPORTED")
     for bit in range(3, 8):
-        bad_tensors("form_bit_%d" % bit, "Form of a tensor: reserved bit %d" % bit, [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Form": 1 << bit},
+        bad_tensors("form_bit_%d" % bit, "R4-29", "Form of a tensor: reserved bit %d" % bit, [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Form": 1 << bit},
                     "UNSUPPORTED")
-    bad_tensors("dtype_empty", "Dtype_Size 0", [T(b"a", b"", (1,), 0, 1)])
-    bad_tensors("dtype_too_long", "Dtype_Size 33", [T(b"a", b"D" * 33, (1,), 0, 1)])
-    bad_tensors("rank", "Rank 33", [T(b"a", b"U8", (1,) * 33, 0, 1)])
+    bad_tensors("dtype_empty", "R4-35", "Dtype_Size 0", [T(b"a", b"", (1,), 0, 1)])
+    bad_tensors("dtype_too_long", "R4-35", "Dtype_Size 33", [T(b"a", b"D" * 33, (1,), 0, 1)])
+    bad_tensors("rank", "R4-37", "Rank 33", [T(b"a", b"U8", (1,) * 33, 0, 1)])
     for generation, measure in ((0, 0), (0, 1), (0, 3), (1, 0), (255, 0), (1, 4), (1, 255)):
         what = "measure_%d_of_generation_%d" % (measure, generation)
         status = "CORRUPT" if measure <= 3 else "UNSUPPORTED"
-        bad_tensors(what, what.replace("_", " ").capitalize(), [T(b"a", b"F32", (1,), 0, 4, (generation, measure, 5)), T(b"b", b"U8", (2,), 4, 2)],
+        bad_tensors(what, "R4-38", what.replace("_", " ").capitalize(), [T(b"a", b"F32", (1,), 0, 4, (generation, measure, 5)), T(b"b", b"U8", (2,), 4, 2)],
             status=status)
-    bad_tensors("error_missing", "Loss without an Error", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b""})
-    bad_tensors("error_short", "an Error of 3 bytes", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b"abc"})
-    bad_tensors("size_half_byte", "F4, three elements: no whole number of bytes", [T(b"a", b"F4", (3,), 0, 2)])
-    bad_tensors("size_six_bits", "F6, two elements: no whole number of bytes", [T(b"a", b"F6_E2M3", (2,), 0, 1)])
+    bad_tensors("error_missing", "R2-6", "Loss without an Error", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b""})
+    bad_tensors("error_short", "R2-6", "an Error of 3 bytes", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b"abc"})
+    bad_tensors("size_half_byte", "R4-39", "F4, three elements: no whole number of bytes", [T(b"a", b"F4", (3,), 0, 2)])
+    bad_tensors("size_six_bits", "R4-39", "F6, two elements: no whole number of bytes", [T(b"a", b"F6_E2M3", (2,), 0, 1)])
     # all else is right for a tensor of that size
     for dtype, n, bits in ((b"F4", 3, 4), (b"F6_E3M2", 3, 6)):
         for way, size in (("down", n * bits // 8), ("up", n * bits // 8 + 1)):
-            bad_tensors("size_%s_%s" % (dtype.decode().lower(), way), "%d bits, taken for %d bytes" % (n * bits, size), [
+            bad_tensors("size_%s_%s" % (dtype.decode().lower(), way), "R4-39", "%d bits, taken for %d bytes" % (n * bits, size), [
                 T(b"a", dtype, (n,), 0, size), T(b"b", b"U8", (2,), size, 2)])
     for dtype, shape in ((b"U8", ((1 << 62) + 1, 4)), (b"F32", ((1 << 62) + 1,)), (b"F4", ((1 << 62) + 1, 8))):
-        bad_tensors("shape_wraps_" + dtype.decode().lower(), "a Shape of 2^64 + 4 bytes, taken for 4", [
+        bad_tensors("shape_wraps_" + dtype.decode().lower(), "R4-39", "a Shape of 2^64 + 4 bytes, taken for 4", [
             T(b"a", dtype, shape, 0, 4), T(b"b", b"U8", (2,), 4, 2)])
     for name, dtype, shape in (("2_63", b"U8", (1 << 63,)), ("2_63_f32", b"F32", (1 << 61,)), ("2_128", b"U8", (UNKNOWN, UNKNOWN)),
                                ("rank_32", b"U64", (1 << 62,) * 32), ("f4", b"F4", (1 << 32, 1 << 32))):
-        bad_tensors("shape_" + name, "a Size of 2^63 or more by its Shape %s" % (shape[:2],), [T(b"a", dtype, shape, 0, 0)])
-    bad_tensors("shape_overflow", "a Shape whose product is 2^64, Size 0", [T(b"a", b"U8", (1 << 32, 1 << 32), 0, 0)])
-    bad_tensors("bits_overflow", "a Shape whose product times Bits is 2^64, Size 0", [T(b"a", b"F32", (1 << 59,), 0, 0)])
+        bad_tensors("shape_" + name, "R4-39", "a Size of 2^63 or more by its Shape %s" % (shape[:2],), [T(b"a", dtype, shape, 0, 0)])
+    bad_tensors("shape_overflow", "R4-39", "a Shape whose product is 2^64, Size 0", [T(b"a", b"U8", (1 << 32, 1 << 32), 0, 0)])
+    bad_tensors("bits_overflow", "R4-40", "a Shape whose product times Bits is 2^64, Size 0", [T(b"a", b"F32", (1 << 59,), 0, 0)])
     # 5.2
-    bad("run_size", "4.2", "Run_Size is one less than the file has left", "CORRUPT", {"run1.Run_Size": 3})
-    bad_file("run_empty", "4.2", "Run_Size 0", "CORRUPT", [Src(b"f"), Run([])])
-    bad_file("run_too_large", "4.2", "Run_Size 2^63", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"run0.Run_Size": 1 << 63})
-    bad_file("run_huge", "4.2", "Run_Size 2^64 - 1", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"run0.Run_Size": UNKNOWN})
+    bad("run_size", "R5-5", "Run_Size is one less than the run's block has", "CORRUPT", {"run1.Run_Size": 3})
+    bad_file("run_empty", "R4-42", "Run_Size 0", "CORRUPT", [Src(b"f"), Run([])])
+    bad_file("run_too_large", "R4-42", "Run_Size 2^63", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"run0.Run_Size": 1 << 63})
+    bad_file("run_huge", "R4-42", "Run_Size 2^64 - 1", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"run0.Run_Size": UNKNOWN})
     for name, size in (("0", 0), ("1", 1), ("2_13", 1 << 13), ("2_23", 1 << 23), ("2_14_and_1", (1 << 14) + 1), ("3_2_13", 3 << 13), ("2_64", UNKNOWN)):
-        bad("run_block_size_" + name, "4.2", "Block_Size %d" % size, "UNSUPPORTED", {"run1.Block_Size": size})
+        bad("run_block_size_" + name, "R4-43", "Block_Size %d" % size, "UNSUPPORTED", {"run1.Block_Size": size})
     for prediction in (6, 255):
-        bad("run_prediction_%d" % prediction, "4.2", "Prediction %d of a RUN" % prediction, "UNSUPPORTED", {"run1.Prediction": prediction})
-    bad_file("run_blocks_too_many", "4.2", "N_Blocks 2^32", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {
+        bad("run_prediction_%d" % prediction, "R4-44", "Prediction %d of a RUN" % prediction, "UNSUPPORTED", {"run1.Prediction": prediction})
+    bad_file("run_blocks_too_many", "R4-46", "N_Blocks 2^32", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {
         "run0.Run_Size": 1 << 46})
-    bad_file("run_blocks_most", "4.2", "2^32 - 1 blocks, but the input ends after one: nothing may be allocated for the others",
+    bad_file("run_blocks_most", "R2-5", "2^32 - 1 blocks, but the input ends after one: nothing may be allocated for the others",
              ["TRUNCATED", "LIMIT"], [Src(b"f", bytes(16384), size=UNKNOWN), Run([planes([bytes(16384)])])], {"run0.Run_Size": (1 << 46) - 16384},
              index=False, trailer=False)
     # 6
-    bad_file("order_run_first", "4", "a RUN before the first FILE", "CORRUPT", [Run([stored(b"x")]), Src(b"f", b"x")])
-    bad_file("order_no_file", "4", "no FILE", "CORRUPT", [])
-    bad("order_no_index", "4", "no INDX", ["CHECKSUM", "CORRUPT", "TRUNCATED"], {}, index=False)
+    bad_file("order_run_first", "R4-9", "a RUN before the first FILE", "CORRUPT", [Run([stored(b"x")]), Src(b"f", b"x")])
+    bad_file("order_no_file", "R4-9", "no FILE", "CORRUPT", [])
+    bad("order_no_index", "R4-9 R4-1", "no INDX", ["CHECKSUM", "CORRUPT", "TRUNCATED"], {}, index=False)
     two_files = lambda: [Src(b"a", b"aaaa"), Run([stored(b"aa")]), Src(b"b", b"bbbb"), Run([stored(b"bbbb")])]
     # each breaks one rule, and nothing else would tell
-    for name, size in (("more", 12), ("less", 4)):
-        bad_file("file_size_%s_than_runs" % name, "4", "File_Size is not what the runs have; the index has it right", "CORRUPT", [
+    for name, size, rule in (("more", 12, "R4-12"), ("less", 4, "R4-11")):
+        bad_file("file_size_%s_than_runs" % name, rule, "File_Size is not what the runs have; the index has it right", "CORRUPT", [
             Src(b"f", b"abcdefgh", size=size), Run([stored(b"abcdefgh")])])
     two = [stored(bytes(100)), stored(bytes(16384))]
-    bad_file("blocks_swapped_sizes", "5", "the last block is full, another is not; the sum is right", "CORRUPT", [Src(data=bytes(16484)), Run(two)])
-    bad_file("blocks_of_half_size", "5", "two blocks of half a block's size", "CORRUPT", [Src(data=bytes(16384)), Run([stored(bytes(8192))] * 2)])
-    bad_file("order_incomplete_file", "4", "a file that is not complete when the next starts", "CORRUPT", two_files())
-    bad_file("order_incomplete_last", "4", "a file that is not complete when the index starts", "CORRUPT",
+    bad_file("blocks_swapped_sizes", "R5-5", "the last block is full, another is not; the sum is right", "CORRUPT", [Src(data=bytes(16484)), Run(two)])
+    bad_file("blocks_of_half_size", "R5-5", "two blocks of half a block's size", "CORRUPT", [Src(data=bytes(16384)), Run([stored(bytes(8192))] * 2)])
+    bad_file("order_incomplete_file", "R4-12", "a file that is not complete when the next starts", "CORRUPT", two_files())
+    bad_file("order_incomplete_last", "R4-12", "a file that is not complete when the index starts", "CORRUPT",
         [Src(b"a", b"aaaa"), Run([stored(b"aa")])])
-    bad_file("run_beyond_file", "4", "a run that ends after its file", "CORRUPT", [Src(b"a", b"abcd", size=3), Run([stored(b"abcd")])])
-    bad_file("run_second_beyond_file", "4", "a second run of a file that is complete", "CORRUPT", [
+    bad_file("run_beyond_file", "R4-11", "a run that ends after its file", "CORRUPT", [Src(b"a", b"abcd", size=3), Run([stored(b"abcd")])])
+    bad_file("run_second_beyond_file", "R4-11", "a second run of a file that is complete", "CORRUPT", [
         Src(b"a", b"abcd"), Run([stored(b"abcd")]), Run([stored(b"d")])])
-    bad_file("run_into_next_file", "4", "a run that has the bytes of this file and the next", "CORRUPT", [
+    bad_file("run_into_next_file", "R4-11", "a run that has the bytes of this file and the next", "CORRUPT", [
         Src(b"a", b"ab"), Run([stored(b"abcd")]), Src(b"b", b"cd")])
-    bad_file("order_missing_run", "4", "a file without any run", "CORRUPT", [Src(b"a", b"aaaa")])
+    bad_file("order_missing_run", "R4-12", "a file without any run", "CORRUPT", [Src(b"a", b"aaaa")])
     # 7
     lists = [r.data(40), b"\3" * 40]
     two_planes = lambda payload=None, change=None: Block(planes(lists).data, 2, 0, 1, payload or planes(lists).payload)
 
-    def bad_block(name, section, rule, status, patch, block=None):
-        v.invalid("block_" + name, section, rule, status, one(block or two_planes(), patch=patch and {"block0.0." + k: x for k, x in patch.items()}))
+    def bad_block(name, rule, what, status, patch, block=None):
+        v.invalid("block_" + name, rule, what, status, one(block or two_planes(), patch=patch and {"block0.0." + k: x for k, x in patch.items()}))
 
-    bad_block("sync", "5", "Sync", "CORRUPT", {"Sync": 0xB0})
-    bad_block("header_crc", "5", "Header_CRC", "CHECKSUM", {"Header_CRC": flip})
-    bad_block("header_crc_without_position", "5", "Header_CRC taken without the Position", "CHECKSUM",
+    bad_block("sync", "R5-2", "Sync", "CORRUPT", {"Sync": 0xB0})
+    bad_block("header_crc", "R5-3", "Header_CRC", "CHECKSUM", {"Header_CRC": flip})
+    bad_block("header_crc_without_position", "R5-3", "Header_CRC taken without the Position", "CHECKSUM",
               {"Header_CRC": lambda old: crc(struct.pack("<BBBBIIII", 0xB2, 2, 0x20, 0, 40, 43, crc(planes(lists).data), 0))})
     swapped = [stored(bytes([i]) * 16384) for i in range(2)]
-    bad_file("block_position", "5", "two blocks of a run in each other's place", "CHECKSUM", [Src(data=b"".join(b.data for b in swapped)), Run([
+    bad_file("block_position", "R5-3", "two blocks of a run in each other's place", "CHECKSUM", [Src(data=b"".join(b.data for b in swapped)), Run([
         planes([b.data]) for b in swapped])], {"block0.0.Number": 1, "block0.1.Number": 0})
     for width in (0, 3, 5, 6, 7, 9, 16, 18, 32, 255):
-        bad_block("width_%d" % width, "5", "Width %d" % width, "UNSUPPORTED", {"Width": width})
-    bad_block("order_3", "5", "Order 3", "UNSUPPORTED", {"Coding": lambda c: c | 3})
+        bad_block("width_%d" % width, "R5-4", "Width %d" % width, "UNSUPPORTED", {"Width": width})
+    bad_block("order_3", "R5-4", "Order 3", "UNSUPPORTED", {"Coding": lambda c: c | 3})
     for bit in (3, 4):
-        bad_block("coding_bit_%d" % bit, "5", "reserved bit %d of Coding" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
+        bad_block("coding_bit_%d" % bit, "R5-4", "reserved bit %d of Coding" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
     for bit in (5, 6, 7):
-        bad_block("grouping_bit_%d" % bit, "5", "reserved bit %d of Grouping" % bit, "UNSUPPORTED", {"Grouping": 1 << bit})
+        bad_block("grouping_bit_%d" % bit, "R5-4", "reserved bit %d of Grouping" % bit, "UNSUPPORTED", {"Grouping": 1 << bit})
     for layout in range(3, 8):
-        bad_block("layout_%d" % layout, "5", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
-    bad_block("no_elements", "5", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
-    bad_block("elements_less", "5", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
-    bad_block("elements_more", "5", "N_Elements one more than the run gives", "CORRUPT", {"N_Elements": 41})
-    bad_block("elements_overflow", "5", "N_Elements 2^31 + 40: times width it is right modulo 2^32", "CORRUPT", {"N_Elements": (1 << 31) + 40})
-    bad_block("width", "5", "Width 4 where N_Elements fits 2", "CORRUPT", {"Width": 4})
-    bad_block("content_crc", "5", "Content_CRC", "CHECKSUM", {"Content_CRC": flip})
+        bad_block("layout_%d" % layout, "R5-4", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
+    bad_block("no_elements", "R5-5", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
+    bad_block("elements_less", "R5-5", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
+    bad_block("elements_more", "R5-5", "N_Elements one more than the run gives", "CORRUPT", {"N_Elements": 41})
+    bad_block("elements_overflow", "R5-5", "N_Elements 2^31 + 40: times width it is right modulo 2^32", "CORRUPT", {"N_Elements": (1 << 31) + 40})
+    bad_block("width", "R5-5", "Width 4 where N_Elements fits 2", "CORRUPT", {"Width": 4})
+    bad_block("content_crc", "R5-12", "Content_CRC", "CHECKSUM", {"Content_CRC": flip})
     damaged = two_planes()
-    bad_block("content", "5", "one bit of a raw plane is wrong", "CHECKSUM", {},
+    bad_block("content", "R5-12", "one bit of a raw plane is wrong", "CHECKSUM", {},
         two_planes([(n, flip_byte(0)(d) if i == 1 else d) for i, (n, d) in enumerate(damaged.payload)]))
-    bad_block("stored_content", "5", "one bit of a stored block is wrong", "CHECKSUM", {}, Block(b"abcd", payload=[("", b"abce")]))
+    bad_block("stored_content", "R5-12", "one bit of a stored block is wrong", "CHECKSUM", {}, Block(b"abcd", payload=[("", b"abce")]))
     # 7.1, 7.2
-    bad_block("stored_size_less", "5", "a stored payload shorter than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abc")]))
-    bad_block("stored_size_more", "5", "a stored payload longer than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abcde")]))
+    bad_block("stored_size_less", "R5-7", "a stored payload shorter than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abc")]))
+    bad_block("stored_size_more", "R5-7", "a stored payload longer than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abcde")]))
     for order in (1, 2):
-        bad_block("stored_order_%d" % order, "5", "a stored block of Order %d" % order, "CORRUPT", {}, Block(b"abcd", 2, order))
+        bad_block("stored_order_%d" % order, "R5-7", "a stored block of Order %d" % order, "CORRUPT", {}, Block(b"abcd", 2, order))
     for name, grouping in (("classes", 1), ("sparse", 16)):
-        v.invalid("block_%s_unpredicted" % name, "5", "Grouping %d of planes that are not Predicted" % grouping, "CORRUPT",
+        v.invalid("block_%s_unpredicted" % name, "R5-7", "Grouping %d of planes that are not Predicted" % grouping, "CORRUPT",
                   one(two_planes(), bits=2, patch={"block0.0.Grouping": grouping}))
-    bad_block("payload_huge", "5", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
+    bad_block("payload_huge", "R5-7", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
     same = plane_block(b"\7" * 2, constant)
-    bad_block("planes_not_smaller", "5.1", "planes that take as many bytes as the elements", "CORRUPT", {}, same)
-    bad_block("planes_larger", "5.1", "planes that take more bytes than the elements", "CORRUPT", {}, planes([lists[0]]))
-    bad_block("payload_longer", "5", "a payload byte that no plane uses", "CORRUPT", {}, two_planes(damaged.payload + [("", b"\0")]))
-    bad_block("payload_shorter", "5", "the last plane is missing", "CORRUPT", {}, two_planes(damaged.payload[:-2]))
-    bad_block("payload_shorter_value", "5", "the last plane lacks its last byte", "CORRUPT", {}, two_planes(damaged.payload[:-1]))
-    bad_block("payload_empty", "5", "planes in an empty payload", "CORRUPT", {}, two_planes([("", b"")]))
+    bad_block("planes_not_smaller", "R5-7", "planes that take as many bytes as the elements", "CORRUPT", {}, same)
+    bad_block("planes_larger", "R5-7", "planes that take more bytes than the elements", "CORRUPT", {}, planes([lists[0]]))
+    bad_block("payload_longer", "R5-11", "a payload byte that no plane uses", "CORRUPT", {}, two_planes(damaged.payload + [("", b"\0")]))
+    bad_block("payload_shorter", "R2-7", "the last plane is missing", "CORRUPT", {}, two_planes(damaged.payload[:-2]))
+    bad_block("payload_shorter_value", "R2-7", "the last plane lacks its last byte", "CORRUPT", {}, two_planes(damaged.payload[:-1]))
+    bad_block("payload_empty", "R2-7", "planes in an empty payload", "CORRUPT", {}, two_planes([("", b"")]))
     # 8
-    def bad_plane(name, section, rule, coder, plane=None, status="CORRUPT", width=8):
+    def bad_plane(name, rule, what, coder, plane=None, status="CORRUPT", width=8):
         plane = plane if plane is not None else draw(r, {65: 1, 66: 2, 67: 2}, 60)
-        v.invalid(name, section, rule, status, one(plane_block(plane, coder, width)))
+        v.invalid(name, rule, what, status, one(plane_block(plane, coder, width)))
 
     fine = {65: 1, 66: 2, 67: 2}
     for mode in (4, 5, 15, 16, 255):
-        bad_plane("plane_mode_%d" % mode, "6", "Mode %d of a plane" % mode, lambda plane, mode=mode: [("", bytes([mode]))] + tree(fine)(plane)[1:])
-    bad_plane("tree_range", "6.1", "First + Count = 257", tree(fine, first=254))
-    bad_plane("tree_padding", "6.1", "the unused high half is not zero", tree(fine, pad=1))
-    bad_plane("tree_first_length", "6.1", "the first length is zero", tree(fine, first=64, count_minus_1=3, fields=[0, 1, 2, 2]))
-    bad_plane("tree_last_length", "6.1", "the last length is zero", tree(fine, count_minus_1=3, fields=[1, 2, 2, 0]))
-    bad_plane("tree_one_leaf", "6.1", "one leaf", tree(fine, count_minus_1=0, fields=[1]))
-    bad_plane("tree_incomplete", "6.1", "the sum of 2^-length is less than 1", tree(fine, fields=[1, 2, 3]))
-    bad_plane("tree_incomplete_little", "6.1", "the sum of 2^-length is 1 - 2^-15",
+        bad_plane("plane_mode_%d" % mode, "R6-1", "Mode %d of a plane" % mode, lambda plane, mode=mode: [("", bytes([mode]))] + tree(fine)(plane)[1:])
+    bad_plane("tree_range", "R6-2", "First + Count = 257", tree(fine, first=254))
+    bad_plane("tree_padding", "R6-3", "the unused high half is not zero", tree(fine, pad=1))
+    bad_plane("tree_first_length", "R6-4", "the first length is zero", tree(fine, first=64, count_minus_1=3, fields=[0, 1, 2, 2]))
+    bad_plane("tree_last_length", "R6-4", "the last length is zero", tree(fine, count_minus_1=3, fields=[1, 2, 2, 0]))
+    bad_plane("tree_one_leaf", "R6-5", "one leaf", tree(fine, count_minus_1=0, fields=[1]))
+    bad_plane("tree_incomplete", "R6-6", "the sum of 2^-length is less than 1", tree(fine, fields=[1, 2, 3]))
+    bad_plane("tree_incomplete_little", "R6-6", "the sum of 2^-length is 1 - 2^-15",
         tree(merged({i: i + 1 for i in range(14)}, {14: 15, 15: 15}), count_minus_1=14, fields=list(range(1, 15)) + [15]),
         bytes(range(14)) * 5)
-    bad_plane("tree_oversubscribed", "6.1", "the sum of 2^-length is more than 1", tree(fine, fields=[1, 2, 1]))
-    bad_plane("tree_oversubscribed_twice", "6.1", "the sum of 2^-length is 2", tree(fine, count_minus_1=3, fields=[1, 1, 1, 1]))
-    bad_plane("tree_escape_short", "6.1", "the escape is shorter than another leaf", tree({65: 2, 66: 2}, 1, fields=[2, 2, 1]), b"AAxByBA" * 9)
-    bad_plane("tree_escape_no_length", "6.1", "Mode 3, the escape's length is zero", tree(fine, 0, fields=[1, 2, 2, 0]))
-    bad_plane("tree_257_leaves", "6.1", "256 symbols and the escape", tree(merged(even(range(256)), {255: 9}), 9, fields=[8] * 255 + [9, 9]),
+    bad_plane("tree_oversubscribed", "R6-6", "the sum of 2^-length is more than 1", tree(fine, fields=[1, 2, 1]))
+    bad_plane("tree_oversubscribed_twice", "R6-6", "the sum of 2^-length is 2", tree(fine, count_minus_1=3, fields=[1, 1, 1, 1]))
+    bad_plane("tree_escape_short", "R6-7", "the escape is shorter than another leaf", tree({65: 2, 66: 2}, 1, fields=[2, 2, 1]), b"AAxByBA" * 9)
+    bad_plane("tree_escape_no_length", "R6-7", "Mode 3, the escape's length is zero", tree(fine, 0, fields=[1, 2, 2, 0]))
+    bad_plane("tree_257_leaves", "R6-5", "256 symbols and the escape", tree(merged(even(range(256)), {255: 9}), 9, fields=[8] * 255 + [9, 9]),
         r.data(600))
-    bad_plane("tree_header_ends", "6.1", "the payload ends within the lengths", literal(b"\2", b"\0", b"\xff", bytes([0x88] * 20)), width=1)
-    bad_plane("tree_mask_ends", "6.2", "the payload ends within a mask", lambda plane: trimmed(tree(fine)(plane)), width=1)
-    bad_plane("tree_flat_padding", "6.2", "unused bits of a flat list are not zero", tree({i: 2 for i in range(4)}, dirty_flat=1),
+    bad_plane("tree_header_ends", "R2-7", "the payload ends within the lengths", literal(b"\2", b"\0", b"\xff", bytes([0x88] * 20)), width=1)
+    bad_plane("tree_mask_ends", "R2-7", "the payload ends within a mask", lambda plane: trimmed(tree(fine)(plane)), width=1)
+    bad_plane("tree_flat_padding", "R2-2", "unused bits of a flat list are not zero", tree({i: 2 for i in range(4)}, dirty_flat=1),
         bytes([1] * 60 + [3]))
-    bad_plane("tree_flat_ends", "6.2", "the payload ends within a flat list", lambda plane: trimmed(tree({i: 2 for i in range(4)})(plane)),
+    bad_plane("tree_flat_ends", "R2-7", "the payload ends within a flat list", lambda plane: trimmed(tree({i: 2 for i in range(4)})(plane)),
         bytes([2] * 40), width=1)
-    bad_plane("tree_escape_ends", "6.2", "the payload ends within the escape's elements", lambda plane: trimmed(tree({65: 1}, 1)(plane)),
+    bad_plane("tree_escape_ends", "R2-7", "the payload ends within the escape's elements", lambda plane: trimmed(tree({65: 1}, 1)(plane)),
         b"A" * 50 + b"xyz", width=1)
     two = {0: 1, 1: 1}
-    bad_plane("mask_padding_small", "6.3", "unused bits of a mask of 61 bits are not zero", tree(two, masks=nested_masks((0, 1))), bytes(61))
-    bad_plane("mask_padding_raw", "6.3", "unused bits of a raw mask are not zero", tree(two, masks=nested_masks((0, 1))), bytes(301))
-    bad_plane("mask_padding_nested", "6.3", "unused bits of a nested mask are not zero", tree(two, masks=nested_masks((5, 1), 0)), bytes(301))
-    bad_plane("mask_padding_polarity", "6.3", "unused bits of a nested mask, polarity 1, are not zero after the complement",
+    bad_plane("mask_padding_small", "R2-2", "unused bits of a mask of 61 bits are not zero", tree(two, masks=nested_masks((0, 1))), bytes(61))
+    bad_plane("mask_padding_raw", "R2-2", "unused bits of a raw mask are not zero", tree(two, masks=nested_masks((0, 1))), bytes(301))
+    bad_plane("mask_padding_nested", "R6-9", "unused bits of a nested mask are not zero", tree(two, masks=nested_masks((5, 1), 0)), bytes(301))
+    bad_plane("mask_padding_polarity", "R6-9", "unused bits of a nested mask, polarity 1, are not zero after the complement",
         tree(two, masks=nested_masks((10, 1), 0)), b"\1" * 301)
-    bad_plane("mask_padding_inner", "6.3", "unused bits of a mask within a nested mask", tree(two, masks=nested_masks(5, (0, 1))),
+    bad_plane("mask_padding_inner", "R2-2", "unused bits of a mask within a nested mask", tree(two, masks=nested_masks(5, (0, 1))),
         bytes([i % 40 == 0 for i in range(308)]))
     for mode in (65, 66, 127, 128, 255):
-        bad_plane("mask_mode_%d" % mode, "6.3", "Mode %d of a mask" % mode, tree(two, masks=nested_masks(mode)), bytes(300))
+        bad_plane("mask_mode_%d" % mode, "R6-8", "Mode %d of a mask" % mode, tree(two, masks=nested_masks(mode)), bytes(300))
     for mode in (21, 22, 63, 64):
-        bad_plane("mask_mode_tree_%d" % mode, "6.3", "Mode %d, gaps, of a mask of a tree" % mode, tree(two, masks=nested_masks(mode)),
+        bad_plane("mask_mode_tree_%d" % mode, "R6-8", "Mode %d, gaps, of a mask of a tree" % mode, tree(two, masks=nested_masks(mode)),
                   bytes([i % 30 == 0 for i in range(300)]))
     for mode in (21, 22, 63, 64, 65):
-        bad_plane("mask_mode_inner_%d" % mode, "6.3", "Mode %d of a mask within a nested mask" % mode, tree(two, masks=nested_masks(1, mode)),
+        bad_plane("mask_mode_inner_%d" % mode, "R6-8", "Mode %d of a mask within a nested mask" % mode, tree(two, masks=nested_masks(1, mode)),
                   bytes([i % 3 == 0 for i in range(2100)]), width=4)
     invalid_gaps(v)
-    bad_plane("mask_ends", "6.3", "the payload ends within a nested mask", lambda plane: trimmed(tree(two, masks=nested_masks(1))(plane)),
+    bad_plane("mask_ends", "R2-7", "the payload ends within a nested mask", lambda plane: trimmed(tree(two, masks=nested_masks(1))(plane)),
         bytes([i % 3 == 0 for i in range(300)]), width=1)
     # 9, 10
-    bad("index_n_sections_more", "8", "N_Sections one too many", "CORRUPT", {"index.N_Sections": plus(1)})
-    bad("index_n_sections_less", "8", "N_Sections one too few", "CORRUPT", {"index.N_Sections": plus(-1)})
-    bad("index_n_sections_huge", "8", "N_Sections 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Sections": 0xFFFFFFFF})
+    bad("index_n_sections_more", "R8-5", "N_Sections one too many", "CORRUPT", {"index.N_Sections": plus(1)})
+    bad("index_n_sections_less", "R8-5", "N_Sections one too few", "CORRUPT", {"index.N_Sections": plus(-1)})
+    bad("index_n_sections_huge", "R8-5", "N_Sections 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Sections": 0xFFFFFFFF})
     for name, at in (("magic", 0), ("minor", 9), ("compatible", 31), ("crc", 63)):
-        bad("index_header_" + name, "8", "the index has another File_Header: byte %d" % at, "CORRUPT", {"index.Header": flip_byte(at)})
-    bad("index_fingerprint", "8", "Snapshot_Fingerprint", "CORRUPT", {"index.Snapshot_Fingerprint": flip_byte(15)})
-    bad("index_n_metadata_more", "8", "N_Metadata one too many", "CORRUPT", {"index.N_Metadata": 3})
-    bad("index_n_metadata_less", "8", "N_Metadata one too few", "CORRUPT", {"index.N_Metadata": 1})
-    bad("index_n_metadata_huge", "8", "N_Metadata 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Metadata": 0xFFFFFFFF})
-    bad("entry_stored_size", "8", "Stored_Sizes of two entries: one byte less, one more", "CORRUPT", {
+        bad("index_header_" + name, "R8-3", "the index has another File_Header: byte %d" % at, "CORRUPT", {"index.Header": flip_byte(at)})
+    bad("index_fingerprint", "R8-4", "Snapshot_Fingerprint", "CORRUPT", {"index.Snapshot_Fingerprint": flip_byte(15)})
+    bad("index_n_metadata_more", "R8-12 R2-6", "N_Metadata one too many", "CORRUPT", {"index.N_Metadata": 3})
+    bad("index_n_metadata_less", "R8-12 R4-54", "N_Metadata one too few", "CORRUPT", {"index.N_Metadata": 1})
+    bad("index_n_metadata_huge", "R4-8", "N_Metadata 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Metadata": 0xFFFFFFFF})
+    bad("entry_stored_size", "R8-5", "Stored_Sizes of two entries: one byte less, one more", "CORRUPT", {
         "entry0.Stored_Size": plus(-1), "entry1.Stored_Size": plus(1)})
-    bad("entry_stored_size_sum", "8", "Stored_Size of the last entry: the sum is one more", "CORRUPT", {"entry3.Stored_Size": plus(1)})
-    bad("entry_stored_size_run", "8", "Stored_Size of a RUN: without its blocks", "CORRUPT", {"entry1.Stored_Size": 20 + 4})
-    bad("entry_kind", "8", "Kind of a RUN is FILE", "CORRUPT", {"entry1.Kind": b"FILE"})
-    bad("entry_kind_ancillary", "8", "Kind of a RUN is that of an ancillary section", "CORRUPT", {"entry1.Kind": b"run "})
-    bad("entry_body_size", "8", "Body_Size of a FILE one less: its last byte is taken for the next field", "CORRUPT", {"entry3.Body_Size": plus(-1)})
-    bad("entry_body_path", "8", "body of a FILE: the Path", "CORRUPT", {"entry0.Body": flip_byte(5)})
-    bad("entry_body_run", "8", "body of a RUN: Block_Size", "CORRUPT", {"entry1.Body": flip_byte(2)})
-    v.invalid("entry_order", "8", "entries in another order than the sections", "CORRUPT", build([Src(b"a"), Src(b"b")], entries=lambda told: told[::-1]))
-    v.invalid("entry_of_blks", "8", "an entry of BLKS", "CORRUPT", build([Src(b"a")], entries=lambda told: told + [(Section(b"BLKS"), b"", 20)]))
-    bad_file("entry_unknown_size", "8", "File_Size differs from what came, FILE section: unknown", "CORRUPT", [
+    bad("entry_stored_size_sum", "R8-5 R8-6", "Stored_Size of the last entry: the sum is one more", "CORRUPT", {"entry3.Stored_Size": plus(1)})
+    bad("entry_stored_size_run", "R8-5 R8-6 R8-8", "Stored_Size of a RUN: without its blocks", "CORRUPT", {"entry1.Stored_Size": 20 + 4})
+    bad("entry_kind", "R8-5", "Kind of a RUN is FILE", "CORRUPT", {"entry1.Kind": b"FILE"})
+    bad("entry_kind_ancillary", "R8-5", "Kind of a RUN is that of an ancillary section", "CORRUPT", {"entry1.Kind": b"run "})
+    bad("entry_body_size", "R8-5", "Body_Size of a FILE one less: its last byte is taken for the next field", "CORRUPT", {"entry3.Body_Size": plus(-1)})
+    bad("entry_body_path", "R8-5", "body of a FILE: the Path", "CORRUPT", {"entry0.Body": flip_byte(5)})
+    bad("entry_body_run", "R8-5", "body of a RUN: Block_Size", "CORRUPT", {"entry1.Body": flip_byte(2)})
+    v.invalid("entry_order", "R8-5", "entries in another order than the sections", "CORRUPT", build([Src(b"a"), Src(b"b")], entries=lambda told: told[::-1]))
+    v.invalid("entry_of_blks", "R8-5 R8-7", "an entry of BLKS", "CORRUPT", build([Src(b"a")], entries=lambda told: told + [(Section(b"BLKS"), b"", 20)]))
+    bad_file("entry_unknown_size", "R8-9", "File_Size differs from what came, FILE section: unknown", "CORRUPT", [
         Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"entry0.File_Size": 2})
-    bad_file("entry_still_unknown", "8", "File_Size is still unknown in the index", "CORRUPT",
+    bad_file("entry_still_unknown", "R8-9", "File_Size is still unknown in the index", "CORRUPT",
         [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"entry0.File_Size": UNKNOWN})
-    bad_file("entry_file_size_missing", "8", "no File_Size, FILE section: unknown", "CORRUPT", [
+    bad_file("entry_file_size_missing", "R8-9", "no File_Size, FILE section: unknown", "CORRUPT", [
         Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"entry0.File_Size": b""})
-    bad_file("entry_file_size_known", "8", "File_Size in the index, FILE section: known", "CORRUPT", [Src(b"f", b"x"), Run([stored(b"x")])], {
+    bad_file("entry_file_size_known", "R8-10", "File_Size in the index, FILE section: known", "CORRUPT", [Src(b"f", b"x"), Run([stored(b"x")])], {
         "entry0.File_CRC": struct.pack("<QI", 1, crc(b"x"))})
-    bad_file("entry_directory_crc", "8", "File_CRC of a directory", "CORRUPT", [Src(b"d", kind=1)], {"entry0.File_CRC": 1})
-    bad("entry_file_crc", "8", "File_CRC", "CORRUPT", {"entry0.File_CRC": flip})
-    bad("entry_fingerprint_tensor", "8", "fingerprint of a tensor", "CORRUPT", {"entry0.Fingerprint1": flip_byte(0)})
-    bad("entry_fingerprint_file", "8", "fingerprint of a file without tensors", "CORRUPT", {"entry3.Fingerprint0": flip_byte(9)})
-    bad("row_size", "8.1", "Size of a block", "CORRUPT", {"row0.Size": plus(1)})
-    bad("row_crc", "8.1", "Header_CRC of a block", "CORRUPT", {"row1.Header_CRC": flip})
-    bad("rows_swapped", "8.1", "two rows in each other's place", "CORRUPT", {"row0.Header_CRC": lambda crc_: b"", "row0.Size": lambda size: b"",
+    bad_file("entry_directory_crc", "R8-10", "File_CRC of a directory", "CORRUPT", [Src(b"d", kind=1)], {"entry0.File_CRC": 1})
+    bad("entry_file_crc", "R8-10", "File_CRC", "CORRUPT", {"entry0.File_CRC": flip})
+    bad("entry_fingerprint_tensor", "R8-11", "fingerprint of a tensor", "CORRUPT", {"entry0.Fingerprint1": flip_byte(0)})
+    bad("entry_fingerprint_file", "R8-11", "fingerprint of a file without tensors", "CORRUPT", {"entry3.Fingerprint0": flip_byte(9)})
+    bad("row_size", "R8-2", "Size of a block", "CORRUPT", {"row0.Size": plus(1)})
+    bad("row_crc", "R8-2", "Header_CRC of a block", "CORRUPT", {"row1.Header_CRC": flip})
+    bad("rows_swapped", "R8-2", "two rows in each other's place", "CORRUPT", {"row0.Header_CRC": lambda crc_: b"", "row0.Size": lambda size: b"",
         "row1.Header_CRC": lambda crc_: struct.pack("<III", crc_, 24 + 12, 0)})
-    bad("rows_less", "8.1", "a row is missing", "CORRUPT", {"row1.Size": b"", "row1.Header_CRC": b""})
-    bad("rows_more", "8.1", "a row too many", "CORRUPT", {"blks.Extra": bytes(8)})
-    bad("rows_records", "8.1", "an extension record behind the rows", "CORRUPT", {"blks.Extra": record(2, b"x")})
+    bad("rows_less", "R8-1", "a row is missing", "CORRUPT", {"row1.Size": b"", "row1.Header_CRC": b""})
+    bad("rows_more", "R8-1", "a row too many", "CORRUPT", {"blks.Extra": bytes(8)})
+    bad("rows_records", "R8-1", "an extension record behind the rows", "CORRUPT", {"blks.Extra": record(2, b"x")})
     mine, other = (one(stored(data)) for data in (b"mine", b"that"))
     at = mine.out.index(b"mine") - 24
-    v.invalid("entry_block_of_another_file", "8", "a block of another file, of the same size and number, in place of the right one", "CORRUPT",
+    v.invalid("entry_block_of_another_file", "R8-2", "a block of another file, of the same size and number, in place of the right one", "CORRUPT",
               bytes(mine.out[:at]) + bytes(other.out[at:at + 28]) + bytes(mine.out[at + 28:]))
-    bad("metadata_order", "8", "keys that do not ascend", "CORRUPT", {"metadata0.Key": b"zormat"})
-    bad("metadata_same_key", "8", "the same key twice", "CORRUPT", {"metadata0.Key": b"titles"})
-    bad("metadata_no_key", "8", "Key_Size 0", "CORRUPT", {"metadata0.Key": b"", "metadata0.Key_Size": 0})
-    bad_file("metadata_key_too_long", "8", "Key_Size 65,536", "CORRUPT", [Src(b"f")], metadata=[(b"k" * 65536, b"")])
-    bad("metadata_zero_byte", "8", "zero byte in a key", "CORRUPT", {"metadata0.Key": b"for\0at"})
-    bad("metadata_value_huge", "8", "Value_Size 2^28 + 1", ["CORRUPT", "LIMIT"], {"metadata1.Value_Size": (1 << 28) + 1})
-    bad("metadata_value_longer", "8", "Value_Size beyond the body", "CORRUPT", {"metadata1.Value_Size": 2})
-    bad("trailer_index_offset", "8", "Index_Offset, the sum made right by Index_Size", "CORRUPT",
+    bad("metadata_order", "R8-14", "keys that do not ascend", "CORRUPT", {"metadata0.Key": b"zormat"})
+    bad("metadata_same_key", "R8-14", "the same key twice", "CORRUPT", {"metadata0.Key": b"titles"})
+    bad("metadata_no_key", "R8-13", "Key_Size 0", "CORRUPT", {"metadata0.Key": b"", "metadata0.Key_Size": 0})
+    bad_file("metadata_key_too_long", "R8-13", "Key_Size 65,536", "CORRUPT", [Src(b"f")], metadata=[(b"k" * 65536, b"")])
+    bad("metadata_zero_byte", "R2-3", "zero byte in a key", "CORRUPT", {"metadata0.Key": b"for\0at"})
+    bad("metadata_value_huge", "R8-13", "Value_Size 2^28 + 1", ["CORRUPT", "LIMIT"], {"metadata1.Value_Size": (1 << 28) + 1})
+    bad("metadata_value_longer", "R8-12 R2-6", "Value_Size beyond the body", "CORRUPT", {"metadata1.Value_Size": 2})
+    bad("trailer_index_offset", "R3-20", "Index_Offset, the sum made right by Index_Size", "CORRUPT",
         {"trailer.Index_Offset": plus(1), "trailer.Index_Size": plus(-1)})
-    bad("trailer_index_offset_overflow", "8", "Index_Offset 2^64 - 1: the sum is right modulo 2^64", "CORRUPT", {
+    bad("trailer_index_offset_overflow", "R3-20", "Index_Offset 2^64 - 1: the sum is right modulo 2^64", "CORRUPT", {
         "trailer.Index_Offset": UNKNOWN, "trailer.Index_Size": lambda size: len(good) - 40 + 1})
-    bad("trailer_index_offset_alone", "8", "Index_Offset only: Index_Size and Total_Size are right", "CORRUPT", {"trailer.Index_Offset": plus(-1)})
-    bad("trailer_index_offset_section", "8", "Index_Offset is that of BLKS, the sum made right by Index_Size", "CORRUPT", {
+    bad("trailer_index_offset_alone", "R3-20", "Index_Offset only: Index_Size and Total_Size are right", "CORRUPT", {"trailer.Index_Offset": plus(-1)})
+    bad("trailer_index_offset_section", "R3-20", "Index_Offset is that of BLKS, the sum made right by Index_Size", "CORRUPT", {
         "trailer.Index_Offset": lambda offset: simple({}).blks_offset, "trailer.Index_Size": lambda size: size + simple({}).index_offset - simple({}).blks_offset})
     for major in (0, 2, 255):
-        bad("trailer_version_%d" % major, "8", "Format_Major %d in the trailer" % major, "VERSION", {"trailer.Format_Major": major})
-    bad("trailer_version_crc", "8", "order of the checks: Format_Major 2 in a trailer of another CRC", "CHECKSUM", {
+        bad("trailer_version_%d" % major, "R3-17", "Format_Major %d in the trailer" % major, "VERSION", {"trailer.Format_Major": major})
+    bad("trailer_version_crc", "R3-16", "order of the checks: Format_Major 2 in a trailer of another CRC", "CHECKSUM", {
         "trailer.Format_Major": 2, "trailer.Trailer_CRC": 0})
-    bad("trailer_index_size", "8", "Index_Size", "CORRUPT", {"trailer.Index_Size": plus(-24)})
-    bad("trailer_total_size", "8", "Total_Size", "CORRUPT", {"trailer.Total_Size": plus(1)})
-    bad("trailer_reserved", "8", "first reserved byte of the trailer", "UNSUPPORTED", {"trailer.Reserved": 1})
-    bad("trailer_reserved_second", "8", "second reserved byte of the trailer", "UNSUPPORTED", {"trailer.Reserved": 1 << 8})
-    bad("trailer_crc", "8", "Trailer_CRC", "CHECKSUM", {"trailer.Trailer_CRC": flip})
-    bad("trailer_end_magic", "8", "End_Magic", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x95LMC\r\n\x1a\n"})
-    bad("trailer_end_magic_of_1_0_drafts", "8", "End_Magic of the drafts of 1.0", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x82LMC\r\n\x1a\n"})
-    bad("trailer_end_magic_of_drafts", "8", "End_Magic of the drafts", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x8dLMC\r\n\x1a\n"})
-    v.invalid("trailing_byte", "8", "a byte after the trailer", ["CORRUPT", "TRUNCATED"], good + b"\0")
-    v.invalid("trailing_file", "8", "another LMC file after the trailer", "CORRUPT", good + good)
+    bad("trailer_index_size", "R3-21", "Index_Size", "CORRUPT", {"trailer.Index_Size": plus(-24)})
+    bad("trailer_total_size", "R3-22", "Total_Size", "CORRUPT", {"trailer.Total_Size": plus(1)})
+    bad("trailer_reserved", "R3-19", "first reserved byte of the trailer", "UNSUPPORTED", {"trailer.Reserved": 1})
+    bad("trailer_reserved_second", "R3-19", "second reserved byte of the trailer", "UNSUPPORTED", {"trailer.Reserved": 1 << 8})
+    bad("trailer_crc", "R3-16", "Trailer_CRC", "CHECKSUM", {"trailer.Trailer_CRC": flip})
+    bad("trailer_end_magic", "R3-15", "End_Magic", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x95LMC\r\n\x1a\n"})
+    bad("trailer_end_magic_of_1_0_drafts", "R3-15", "End_Magic of the drafts of 1.0", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x82LMC\r\n\x1a\n"})
+    bad("trailer_end_magic_of_drafts", "R3-15", "End_Magic of the drafts", ["CORRUPT", "TRUNCATED"], {"trailer.End_Magic": b"\x8dLMC\r\n\x1a\n"})
+    v.invalid("trailing_byte", "R3-22", "a byte after the trailer", ["CORRUPT", "TRUNCATED"], good + b"\0")
+    v.invalid("trailing_file", "R3-22", "another LMC file after the trailer", "CORRUPT", good + good)
     # Plain damage
     marks = {1: "within Magic", 7: "within Magic", 8: "after Magic", 9: "after Format_Major", 10: "after the version", 63: "within the header",
              64: "after the header", 83: "within a section header", 84: "after a section header", 100: "within a FILE body"}
@@ -2144,15 +2142,15 @@ def invalid_vectors(v):
                   ends["Payload_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
                   len(good) - 40: "before the trailer", len(good) - 8: "before End_Magic", len(good) - 1: "one byte missing"})
     for size, what in sorted(marks.items()):
-        v.invalid("truncated_%04d" % size, "8", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
+        v.invalid("truncated_%04d" % size, "R2-5 R3-1 R3-3", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
     for at, status in ((4, "NOT_LMC"), (8, "VERSION"), (9, "CHECKSUM"), (20, "CHECKSUM"), (60, "CHECKSUM"), (66, "CHECKSUM"), (70, "CHECKSUM"),
                        (95, "CHECKSUM"),
                        (ends["the bytes"] - 3, "CHECKSUM"), (ends["N_Metadata"], "CHECKSUM"), (len(good) - 20, "CHECKSUM")):
-        v.invalid("flipped_%04d" % at, "all", "bit 4 of byte %d flipped" % at, status, flip_bit(good, at, 4))
+        v.invalid("flipped_%04d" % at, "R3-1 R3-2 R3-4 R3-16 R4-1 R4-6 R5-12", "bit 4 of byte %d flipped" % at, status, flip_bit(good, at, 4))
     flat = bytes(v.builders["example_tree"].out)
     start = flat.index(b"\xb2\x02\x22")
     for at in range(start + 26, start + 44, 3):
-        v.invalid("flipped_tree_%04d" % at, "6", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
+        v.invalid("flipped_tree_%04d" % at, "R2-2 R5-12 R6-1 R6-7", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
 
 
 def invalid_gaps(v):
@@ -2160,41 +2158,41 @@ def invalid_gaps(v):
     n = 300
     positions = [5, 100, 299]
 
-    def bad(name, rule, s, parts, polarity=0, width=8, n=n):
+    def bad(name, rule, what, s, parts, polarity=0, width=8, n=n):
         elements = pack([int((i in positions) != polarity) for i in range(n)], width)
         good = predicted(elements, bytes(len(elements)), width, 1, sparse=True, masks=nested_masks(gap_mode(s, polarity)))
         payload = [("mask, Mode", bytes([gap_mode(s, polarity)]))] + parts
         payload = payload[:-1] if parts[-1:] == [None] else payload + good.payload[len(gap_lists(positions, s)) + 1:]
         block = Block(elements, width, 1, 1, payload, good.base, good.grouping)
-        v.invalid("mask_gaps_" + name, "6.3", rule, "CORRUPT", build([Src(data=elements), Run([block], prediction=3)]))
+        v.invalid("mask_gaps_" + name, rule, what, "CORRUPT", build([Src(data=elements), Run([block], prediction=3)]))
 
     lists = gap_lists
     for polarity in (0, 1):
         end = "_polarity1" * polarity
-        bad("k_0" + end, "K 0", 3, [("K", bytes(3))], polarity)
-        bad("k_larger" + end, "K 301 of 300 bits", 0, lists(list(range(301)), 0), polarity)
-        bad("k_huge" + end, "K 2^24 - 1", 0, lists(positions, 0, count=(1 << 24) - 1), polarity)
-        bad("k_huge_s21" + end, "K 2^24 - 1, s 21: the list Low is beyond the payload", 21, lists(positions, 21, count=(1 << 24) - 1), polarity)
+        bad("k_0" + end, "R6-10", "K 0", 3, [("K", bytes(3))], polarity)
+        bad("k_larger" + end, "R6-10", "K 301 of 300 bits", 0, lists(list(range(301)), 0), polarity)
+        bad("k_huge" + end, "R6-10", "K 2^24 - 1", 0, lists(positions, 0, count=(1 << 24) - 1), polarity)
+        bad("k_huge_s21" + end, "R6-10", "K 2^24 - 1, s 21: the list Low is beyond the payload", 21, lists(positions, 21, count=(1 << 24) - 1), polarity)
         for s in (0, 3, 8, 21):
-            bad("position_n_s%d%s" % (s, end), "a position of n, s %d" % s, s, lists([5, 100, 300], s), polarity)
-            bad("position_first_s%d%s" % (s, end), "the first position is n, s %d" % s, s, lists([300], s), polarity)
-    bad("position_far", "a position of 2^22 - 1", 21, lists([5, (1 << 22) - 1], 21))
-    bad("position_overflow", "gaps of 2^21 - 1 whose sum is more than 2^28", 21, lists([((i + 1) << 21) - 1 for i in range(200)], 21))
-    bad("position_later_is_back", "a position beyond n, and others behind it", 3, lists([5, 700, 701, 702], 3))
+            bad("position_n_s%d%s" % (s, end), "R6-10", "a position of n, s %d" % s, s, lists([5, 100, 300], s), polarity)
+            bad("position_first_s%d%s" % (s, end), "R6-10", "the first position is n, s %d" % s, s, lists([300], s), polarity)
+    bad("position_far", "R6-10", "a position of 2^22 - 1", 21, lists([5, (1 << 22) - 1], 21))
+    bad("position_overflow", "R6-10", "gaps of 2^21 - 1 whose sum is more than 2^28", 21, lists([((i + 1) << 21) - 1 for i in range(200)], 21))
+    bad("position_later_is_back", "R6-10", "a position beyond n, and others behind it", 3, lists([5, 700, 701, 702], 3))
     small = lambda s: lists(positions, s)
-    bad("padding_low", "unused bits of Low are not zero", 3, [(note, data[:-1] + bytes([data[-1] | 128]) if note == "Low" else data) for note,
+    bad("padding_low", "R2-2", "unused bits of Low are not zero", 3, [(note, data[:-1] + bytes([data[-1] | 128]) if note == "Low" else data) for note,
         data in small(3)])
-    bad("padding_quotients", "unused bits of Quotients are not zero", 8, [
+    bad("padding_quotients", "R2-2", "unused bits of Quotients are not zero", 8, [
         (note, bytes([data[0] | 128]) if note == "Quotients" else data) for note, data in small(8)])
-    bad("padding_next", "the first unused bit of Quotients is one: one too many", 8, lists(positions, 8, quotients=[1, 1, 1, 1][:3] + [1]))
-    bad("quotients_longer", "a byte too many behind Quotients", 3, small(3) + [("", b"\0")])
+    bad("padding_next", "R2-2", "the first unused bit of Quotients is one: one too many", 8, lists(positions, 8, quotients=[1, 1, 1, 1][:3] + [1]))
+    bad("quotients_longer", "R2-7", "a byte too many behind Quotients", 3, small(3) + [("", b"\0")])
     flat = join(small(3))
-    ends = lambda name, rule, s, parts: bad(name, rule, s, parts + [None])
+    ends = lambda name, rule, what, s, parts: bad(name, rule, what, s, parts + [None])
     for name, cut in (("k", 2), ("low", 4), ("before_quotients", 5), ("quotients", len(flat) - 1)):
-        ends("ends_" + name, "the payload ends within a mask as gaps, after %d of its bytes" % cut, 3, [("", flat[:cut])])
-    ends("ends_empty", "the payload ends after the Mode of a mask as gaps", 3, [])
-    ends("quotients_zeros", "Quotients has zeros up to the end of the payload", 0, lists(positions, 0, quotients=[0] * 280))
-    ends("quotients_too_few", "Quotients has a one too few", 0, lists(positions, 0, count=4))
+        ends("ends_" + name, "R2-7", "the payload ends within a mask as gaps, after %d of its bytes" % cut, 3, [("", flat[:cut])])
+    ends("ends_empty", "R2-7", "the payload ends after the Mode of a mask as gaps", 3, [])
+    ends("quotients_zeros", "R2-7", "Quotients has zeros up to the end of the payload", 0, lists(positions, 0, quotients=[0] * 280))
+    ends("quotients_too_few", "R6-10", "Quotients has a one too few", 0, lists(positions, 0, count=4))
 
 
 def invalid_fingerprints(v):
@@ -2204,17 +2202,17 @@ def invalid_fingerprints(v):
     at = good.index(bytes.fromhex("803F00BF00004940"))
     for name, at in (("first", at), ("last", at + 3)):
         damaged = good[:at] + bytes(x ^ y for x, y in zip(good[at:], error)) + good[at + 5:]
-        v.invalid("fingerprint_of_crc_collision_" + name, "7.1", "an error of five bytes that no CRC-32C sees: the %s bytes of a tensor" % name,
+        v.invalid("fingerprint_of_crc_collision_" + name, "R8-11", "an error of five bytes that no CRC-32C sees: the %s bytes of a tensor" % name,
             "CORRUPT", damaged)
     f = Src(b"x")
     d = Src(b"x", kind=1)
     for name, mine, other in (("file_as_directory", f, d), ("directory_as_file", d, f)):
-        v.invalid("fingerprint_" + name, "7.1", "the fingerprints are those of an empty %s \"x\"" % ("directory" if mine is f else "file"), "CORRUPT",
+        v.invalid("fingerprint_" + name, "R8-11", "the fingerprints are those of an empty %s \"x\"" % ("directory" if mine is f else "file"), "CORRUPT",
             build([mine], patch={
             "entry0.Fingerprint0": next(items_of([other]))[1], "index.Snapshot_Fingerprint": fingerprint_of_snapshot(items_of([other]))}))
     data = b"0123456789"
     mine, other = Src(b"x", data, [T(b"x", b"U8", (10,), 0, 10)]), Src(b"x", data)
-    v.invalid("fingerprint_tensor_as_file", "7.1", "the fingerprints are those of a file without tensors", "CORRUPT", build([mine, Run([stored(data)])],
+    v.invalid("fingerprint_tensor_as_file", "R8-11", "the fingerprints are those of a file without tensors", "CORRUPT", build([mine, Run([stored(data)])],
         patch={
         "entry0.Fingerprint0": next(items_of([other]))[1], "index.Snapshot_Fingerprint": fingerprint_of_snapshot(items_of([other]))}))
 
@@ -2229,9 +2227,9 @@ def invalid_deltas(v, pool, chains, link):
         """A nameless file of one block against the first bytes of the base."""
         return build([Src(data=block.data), Run([block], prediction=1, base=(1, 0), **options)], base=base, patch=patch)
 
-    def bad(name, section, rule, status, block, patch=None, **fields):
+    def bad(name, rule, what, status, block, patch=None, **fields):
         """fields: of the block's header."""
-        v.invalid(name, section, rule, status, delta(block, dict(patch or {}, **{"block0.0." + name: value for name, value in fields.items()})))
+        v.invalid(name, rule, what, status, delta(block, dict(patch or {}, **{"block0.0." + name: value for name, value in fields.items()})))
 
     def payload(block, *parts):
         return Block(block.data, block.width, block.order, 1, [("", part) for part in parts], block.base, block.grouping)
@@ -2244,101 +2242,101 @@ def invalid_deltas(v, pool, chains, link):
     path = lambda name, data: [v.base("bases/" + name, data)]
     good = delta(plain)
     bit = flip_bit(old, 150, 3)
-    v.invalid("base_missing_delta", "3", "a delta, and no base", "BASE_MISSING", good, [])
-    v.invalid("base_wrong", "3", "the base is another file", "BASE_WRONG", good, pool.paths)
-    v.invalid("base_wrong_several", "3", "none of the bases is right", "BASE_WRONG", good,
+    v.invalid("base_missing_delta", "R7-1", "a delta, and no base", "BASE_MISSING", good, [])
+    v.invalid("base_wrong", "R7-2", "the base is another file", "BASE_WRONG", good, pool.paths)
+    v.invalid("base_wrong_several", "R7-2", "none of the bases is right", "BASE_WRONG", good,
               pool.paths + ["valid/chain_1.bin", "valid/example_stored.lmc"])
-    v.invalid("base_wrong_next", "3", "the base is the snapshot itself, as it should become", "BASE_WRONG", link(1, 0), ["valid/chain_1.bin"])
-    v.invalid("base_wrong_bit", "3", "one bit of the base has changed", "BASE_WRONG", good, path("wrong_bit.bin", bit))
-    v.invalid("base_wrong_bit_lmc", "3", "one bit of the base has changed before it was packed", "BASE_WRONG", good,
+    v.invalid("base_wrong_next", "R7-2", "the base is the snapshot itself, as it should become", "BASE_WRONG", link(1, 0), ["valid/chain_1.bin"])
+    v.invalid("base_wrong_bit", "R7-2", "one bit of the base has changed", "BASE_WRONG", good, path("wrong_bit.bin", bit))
+    v.invalid("base_wrong_bit_lmc", "R7-2", "one bit of the base has changed before it was packed", "BASE_WRONG", good,
               path("wrong_bit.lmc", one(stored(bit, 2)).out))
-    v.invalid("base_wrong_short", "3", "the base lacks its last byte", "BASE_WRONG", good, path("wrong_short.bin", old[:-1]))
-    v.invalid("base_wrong_long", "3", "the base has a byte more", "BASE_WRONG", good, path("wrong_long.bin", old + b"\0"))
+    v.invalid("base_wrong_short", "R7-2", "the base lacks its last byte", "BASE_WRONG", good, path("wrong_short.bin", old[:-1]))
+    v.invalid("base_wrong_long", "R7-2", "the base has a byte more", "BASE_WRONG", good, path("wrong_long.bin", old + b"\0"))
     named = build([Src(b"name", old), Run([stored(old)])])
-    v.invalid("base_wrong_name", "3", "the base has another name", "BASE_WRONG", good, path("wrong_name.lmc", named.out))
+    v.invalid("base_wrong_name", "R7-2", "the base has another name", "BASE_WRONG", good, path("wrong_name.lmc", named.out))
     whole = Src(data=old, tensors=[T(b"", b"BF16", (150,), 0, 300)])
     typed = build([whole, Run([stored(old)])])
-    v.invalid("base_wrong_dtype", "3", "the base is a tensor of another dtype", "BASE_WRONG", good, path("wrong_dtype.lmc", typed.out))
+    v.invalid("base_wrong_dtype", "R7-2", "the base is a tensor of another dtype", "BASE_WRONG", good, path("wrong_dtype.lmc", typed.out))
     damaged = flip_bit(bytes(one(stored(old, 2)).out), 300, 2)
-    v.invalid("base_damaged", "3", "the base is a damaged LMC file", ["CHECKSUM", "CORRUPT", "BASE_WRONG"], good, path("damaged.lmc", damaged))
-    v.invalid("chain_missing", "3", "the base is a delta, whose base is missing", ["BASE_MISSING", "BASE_WRONG"], link(2, 1), ["valid/chain_1.lmc"])
-    v.invalid("chain_gap", "3", "the base is missing, the base of the base is there", "BASE_WRONG", link(2, 1), ["valid/chain_0.lmc"])
-    v.invalid("chain_wrong", "3", "the base is a delta, whose base is another file", "BASE_WRONG", link(2, 1),
+    v.invalid("base_damaged", "R7-3 R5-12", "the base is a damaged LMC file", ["CHECKSUM", "CORRUPT", "BASE_WRONG"], good, path("damaged.lmc", damaged))
+    v.invalid("chain_missing", "R7-4 R7-1", "the base is a delta, whose base is missing", ["BASE_MISSING", "BASE_WRONG"], link(2, 1), ["valid/chain_1.lmc"])
+    v.invalid("chain_gap", "R7-2", "the base is missing, the base of the base is there", "BASE_WRONG", link(2, 1), ["valid/chain_0.lmc"])
+    v.invalid("chain_wrong", "R7-4 R7-2", "the base is a delta, whose base is another file", "BASE_WRONG", link(2, 1),
               ["valid/chain_1.lmc", "bases/wrong_bit.bin"])
     # 5.2: runs
     zeros = predicted(bytes(40), bytes(40), 2)
-    v.invalid("run_without_base", "4.2", "Prediction 1 in a file without a base", "CORRUPT", build([Src(data=bytes(40)), Run([zeros], prediction=1)]))
-    v.invalid("run_without_base_unused", "4.2", "Prediction 1 in a file without a base; all blocks are of Prediction 0", "CORRUPT", build([
+    v.invalid("run_without_base", "R3-12", "Prediction 1 in a file without a base", "CORRUPT", build([Src(data=bytes(40)), Run([zeros], prediction=1)]))
+    v.invalid("run_without_base_unused", "R3-12", "Prediction 1 in a file without a base; all blocks are of Prediction 0", "CORRUPT", build([
         Src(data=bytes(40)), Run([planes([bytes(40)])], prediction=1)]))
     # what is after -1: 0 is the one item; 2r + 1 says that an Offset follows
     for item in (1, 2, (1 << 32) - 1, 1 << 32, (1 << 61) - 1):
-        bad("segment_item_%d" % item, "4.2", "number %d of an item: the base has one" % item, "CORRUPT", plain, {
+        bad("segment_item_%d" % item, "R4-49", "number %d of an item: the base has one" % item, "CORRUPT", plain, {
             "segment0.0.Reference": (zigzag(item) << 1) + 1})
     for item in (-1, -2, -(1 << 32), -(1 << 62)):
-        bad("segment_item_minus_%d" % -item, "4.2", "number %d of an item" % item, "CORRUPT", plain, {
+        bad("segment_item_minus_%d" % -item, "R4-49", "number %d of an item" % item, "CORRUPT", plain, {
             "segment0.0.Reference": (zigzag(item) << 1) + 1})
-    bad("segment_item_huge", "4.2", "Reference 2^64 - 1", "CORRUPT", plain, {"segment0.0.Reference": UNKNOWN})
+    bad("segment_item_huge", "R4-49", "Reference 2^64 - 1", "CORRUPT", plain, {"segment0.0.Reference": UNKNOWN})
     with_offset = lambda value: {"segment0.0.Reference": varint(2) + varint(value)}
-    bad("segment_base_beyond", "4.2", "Offset + Size is one more than the item has", "CORRUPT", plain, with_offset(1))
-    bad("segment_base_offset_beyond", "4.2", "Offset is beyond the item", "CORRUPT", plain, with_offset(1 << 40))
-    bad("segment_base_overflow", "4.2", "Offset + Size = 2^64 + 299", "CORRUPT", plain, with_offset(UNKNOWN))
-    bad("segment_offset_0", "4.2", "an Offset of 0 that is stored", "CORRUPT", plain, with_offset(0))
+    bad("segment_base_beyond", "R4-49", "Offset + Size is one more than the item has", "CORRUPT", plain, with_offset(1))
+    bad("segment_base_offset_beyond", "R4-49", "Offset is beyond the item", "CORRUPT", plain, with_offset(1 << 40))
+    bad("segment_base_overflow", "R4-49", "Offset + Size = 2^64 + 299", "CORRUPT", plain, with_offset(UNKNOWN))
+    bad("segment_offset_0", "R4-48", "an Offset of 0 that is stored", "CORRUPT", plain, with_offset(0))
     three = lambda patch, **options: delta(plain, patch, segments=[(100, 1, 0), (100, 1, 100), (100, 1, 200)], **options)
-    for name, rule, patch in (
-            ("segment_sum_less", "the sum of the segments is one less than Run_Size", {"segment0.1.Size": 99}),
-            ("segment_sum_more", "the sum of the segments is one more than Run_Size", {"segment0.0.Size": 101}),
-            ("segment_sum_overflow", "the sum of the segments is Run_Size modulo 2^64", {"segment0.0.Size": 1 << 63, "segment0.1.Size": (
+    for name, rule, what, patch in (
+            ("segment_sum_less", "R4-47", "the sum of the segments is one less than Run_Size", {"segment0.1.Size": 99}),
+            ("segment_sum_more", "R4-47", "the sum of the segments is one more than Run_Size", {"segment0.0.Size": 101}),
+            ("segment_sum_overflow", "R4-47", "the sum of the segments is Run_Size modulo 2^64", {"segment0.0.Size": 1 << 63, "segment0.1.Size": (
                 1 << 63) + 200}),
-            ("segment_size_huge", "a segment of 2^64 - 1 bytes", {"segment0.2.Size": UNKNOWN}),
-            ("segment_size_0", "a Size of 0", {"segment0.0.Size": 0, "segment0.1.Size": 200}),
-            ("segments_one_more", "N_Segments counts one more than there are", {"run0.N_Segments": 4}),
-            ("segments_one_less", "N_Segments counts one less than there are", {"run0.N_Segments": 2}),
-            ("run_no_segments", "N_Segments 0", {"run0.N_Segments": 0}),
-            ("run_segments_too_many", "N_Segments 2^24 + 1", {"run0.N_Segments": (1 << 24) + 1}),
-            ("run_segments_most", "N_Segments 2^24: the body cannot hold them", {"run0.N_Segments": 1 << 24}),
-            ("run_segments_huge", "N_Segments 2^64 - 1", {"run0.N_Segments": UNKNOWN}),
-            ("segment_second_negative", "a number that becomes negative by the second segment", {
+            ("segment_size_huge", "R4-47", "a segment of 2^64 - 1 bytes", {"segment0.2.Size": UNKNOWN}),
+            ("segment_size_0", "R4-47", "a Size of 0", {"segment0.0.Size": 0, "segment0.1.Size": 200}),
+            ("segments_one_more", "R4-8 R2-6", "N_Segments counts one more than there are", {"run0.N_Segments": 4}),
+            ("segments_one_less", "R4-47", "N_Segments counts one less than there are", {"run0.N_Segments": 2}),
+            ("run_no_segments", "R4-45", "N_Segments 0", {"run0.N_Segments": 0}),
+            ("run_segments_too_many", "R4-45", "N_Segments 2^24 + 1", {"run0.N_Segments": (1 << 24) + 1}),
+            ("run_segments_most", "R4-8", "N_Segments 2^24: the body cannot hold them", {"run0.N_Segments": 1 << 24}),
+            ("run_segments_huge", "R4-45", "N_Segments 2^64 - 1", {"run0.N_Segments": UNKNOWN}),
+            ("segment_second_negative", "R4-49", "a number that becomes negative by the second segment", {
                 "segment0.1.Reference": (zigzag(-2) << 1 | 1) + 1}),
-            ("segment_second_beyond", "a number that becomes too large by the second segment", {
+            ("segment_second_beyond", "R4-49", "a number that becomes too large by the second segment", {
                 "segment0.1.Reference": (zigzag(0) << 1 | 1) + 1})):
-        v.invalid(name, "4.2", rule, "CORRUPT", three(patch))
-    v.invalid("run_size_not_segments", "4.2", "Run_Size is one more than the sum of the segments, in a file of Unknown size", "CORRUPT", build([
+        v.invalid(name, rule, what, "CORRUPT", three(patch))
+    v.invalid("run_size_not_segments", "R4-47", "Run_Size is one more than the sum of the segments, in a file of Unknown size", "CORRUPT", build([
         Src(data=new, size=UNKNOWN), Run([plain], prediction=1, base=(1, 0))], {}, {"run0.Run_Size": 301}, base=base))
 
-    def bad_own(name, rule, *items, status="CORRUPT", patch=None, section="4.2", bits=None):
-        v.invalid("own_" + name, section, rule, status, build(list(items), patch=patch, bits=bits))
+    def bad_own(name, rule, what, *items, status="CORRUPT", patch=None, bits=None):
+        v.invalid("own_" + name, rule, what, status, build(list(items), patch=patch, bits=bits))
 
     a = old[:60]
     first = lambda: (Src(b"a", a), Run([stored(a)]))
     copy = lambda: own_run(a, [(60, 1, 0)], sources=[Src(data=a)])
-    bad_own("without_bit", "Prediction 3 in a file without Incompatible bit 2", *first(), Src(b"b", a), copy(), bits=0)
-    v.invalid("own_without_bit_in_delta", "4.2", "Prediction 3 in a delta without Incompatible bit 2", "CORRUPT", build(
+    bad_own("without_bit", "R3-12", "Prediction 3 in a file without Incompatible bit 1", *first(), Src(b"b", a), copy(), bits=0)
+    v.invalid("own_without_bit_in_delta", "R3-12", "Prediction 3 in a delta without Incompatible bit 1", "CORRUPT", build(
         [*first(), Src(b"b", a), copy()], base=base, bits=1))
     number = lambda n, *offset: {"segment1.0.Reference": b"".join(map(varint, ((zigzag(n) << 1 | len(offset)) + 1, *offset)))}
-    bad_own("no_file", "number 2 of a file: there are two", *first(), Src(b"b", a), copy(), patch=number(2))
-    bad_own("file_huge", "number 2^32 of a file: 0 modulo 2^32", *first(), Src(b"b", a), copy(), patch=number(1 << 32))
-    bad_own("file_negative", "number -1 of a file", *first(), Src(b"b", a), copy(), patch=number(-1))
-    bad_own("beyond_file", "a prediction that ends after its file", *first(), Src(b"b", a), copy(), patch=number(0, 1))
-    bad_own("overflow", "Offset + Size = 2^64 + 59", *first(), Src(b"b", a), copy(), patch=number(0, UNKNOWN))
-    bad_own("offset_0", "an Offset of 0 that is stored", *first(), Src(b"b", a), copy(), patch=number(0, 0))
-    bad_own("directory", "a prediction from a directory", *first(), Src(b"d", kind=1), Src(b"b", a), copy(), patch=number(1))
+    bad_own("no_file", "R4-51", "number 2 of a file: there are two", *first(), Src(b"b", a), copy(), patch=number(2))
+    bad_own("file_huge", "R4-51", "number 2^32 of a file: 0 modulo 2^32", *first(), Src(b"b", a), copy(), patch=number(1 << 32))
+    bad_own("file_negative", "R4-51", "number -1 of a file", *first(), Src(b"b", a), copy(), patch=number(-1))
+    bad_own("beyond_file", "R4-51", "a prediction that ends after its file", *first(), Src(b"b", a), copy(), patch=number(0, 1))
+    bad_own("overflow", "R4-51", "Offset + Size = 2^64 + 59", *first(), Src(b"b", a), copy(), patch=number(0, UNKNOWN))
+    bad_own("offset_0", "R4-48", "an Offset of 0 that is stored", *first(), Src(b"b", a), copy(), patch=number(0, 0))
+    bad_own("directory", "R4-51", "a prediction from a directory", *first(), Src(b"d", kind=1), Src(b"b", a), copy(), patch=number(1))
     twice = Src(data=a + a)
-    bad_own("itself", "a run predicted from itself", twice, Run([stored(a)]), Run([stored(a)], [(60, 1, 60)], 14, 3))
-    bad_own("into_itself", "a prediction that ends one byte within its own run", twice, Run([stored(a)]),
+    bad_own("itself", "R4-51", "a run predicted from itself", twice, Run([stored(a)]), Run([stored(a)], [(60, 1, 60)], 14, 3))
+    bad_own("into_itself", "R4-51", "a prediction that ends one byte within its own run", twice, Run([stored(a)]),
             Run([stored(a)], [(60, 1, 1)], 14, 3))
-    bad_own("forwards", "a prediction from a later run of the same file", twice, Run([stored(a)], [(60, 1, 60)], 14, 3), Run([stored(a)]))
-    bad_own("forwards_file", "a prediction from a file that comes later", Src(b"a", a), Run([stored(a)], [(60, 2, 0)], 14, 3), Src(b"b", a),
+    bad_own("forwards", "R4-51", "a prediction from a later run of the same file", twice, Run([stored(a)], [(60, 1, 60)], 14, 3), Run([stored(a)]))
+    bad_own("forwards_file", "R4-51", "a prediction from a file that comes later", Src(b"a", a), Run([stored(a)], [(60, 2, 0)], 14, 3), Src(b"b", a),
             Run([stored(a)]))
     thrice = Src(data=a * 3)
     own = lambda start: Run([stored(a)], [(60, 1, start)], 14, 3)
-    bad_own("of_own", "a prediction from a run of Prediction 3", thrice, Run([stored(a)]), own(0), own(60))
-    bad_own("of_own_start", "a prediction that ends one byte within a run of Prediction 3", thrice, Run([stored(a)]), own(0), own(1))
+    bad_own("of_own", "R4-51", "a prediction from a run of Prediction 3", thrice, Run([stored(a)]), own(0), own(60))
+    bad_own("of_own_start", "R4-51", "a prediction that ends one byte within a run of Prediction 3", thrice, Run([stored(a)]), own(0), own(1))
     four = Src(data=a * 4)
-    bad_own("of_own_end", "a prediction that starts with the last byte of a run of Prediction 3", four, Run([stored(a)]), own(0),
+    bad_own("of_own_end", "R4-51", "a prediction that starts with the last byte of a run of Prediction 3", four, Run([stored(a)]), own(0),
             Run([stored(a)]), own(119))
-    bad_own("of_own_zeros", "a prediction from a run of Prediction 3 that has no prediction itself", thrice, Run([stored(a)]),
+    bad_own("of_own_zeros", "R4-51", "a prediction from a run of Prediction 3 that has no prediction itself", thrice, Run([stored(a)]),
             Run([stored(a)], [(60, 0, 0)], 14, 3), own(60))
-    bad_own("of_own_across", "a prediction that reaches over a run of Prediction 3", Src(data=a * 2 + bytes(180)), Run([stored(a[:30])]), Run(
+    bad_own("of_own_across", "R4-51", "a prediction that reaches over a run of Prediction 3", Src(data=a * 2 + bytes(180)), Run([stored(a[:30])]), Run(
             [stored(a[30:])], [(30, 1, 0)], 14, 3), Run([stored(a)]), Run([planes([bytes(120)])], [(120, 1, 0)], 14, 3),
             Run([planes([bytes(60)])]))
     floats = pack(TO_ROUND[:20], 4)
@@ -2347,73 +2345,73 @@ def invalid_deltas(v, pool, chains, link):
     for conversion in (1, 2):
         rounded = convert(floats, conversion)
         bad_own("conversion_%d_beyond" % conversion,
-                "conversion %d: Base_Offset + Size lies within the file, Base_Offset + 2 * Size does not" % conversion, *master(),
+                "R4-52", "conversion %d: Offset + Size lies within the file, Offset + 2 * Size does not" % conversion, *master(),
                 Src(b"b", rounded), Run([stored(rounded)], [(40, 1, 1)], 14, 3 + conversion))
-        bad_own("conversion_%d_odd" % conversion, "conversion %d: a segment of odd Size" % conversion,
+        bad_own("conversion_%d_odd" % conversion, "R4-47", "conversion %d: a segment of odd Size" % conversion,
                 *master(), Src(b"b", half[:37]), Run([stored(half[:37])], [(37, 1, 0)], 14, 3 + conversion))
-        bad_own("conversion_%d_odd_zeros" % conversion, "conversion %d: segments of odd Size, whose Base is 0" % conversion,
+        bad_own("conversion_%d_odd_zeros" % conversion, "R4-47", "conversion %d: segments of odd Size, whose Reference is 0" % conversion,
                 *master(), Src(b"b", half), Run([stored(half)], [(1, 0, 0), (38, 1, 0), (1, 0, 0)], 14, 3 + conversion))
-    bad_own("payload_crc", "Payload_CRC in a run of Prediction 3", *first(), Src(b"b", a), copy(), patch={"block1.0.Payload_CRC": 1}, section="5",
+    bad_own("payload_crc", "R5-10", "Payload_CRC in a run of Prediction 3", *first(), Src(b"b", a), copy(), patch={"block1.0.Payload_CRC": 1},
             status="CHECKSUM")
     # 7: blocks
-    bad("block_payload_crc", "5", "Payload_CRC, though payload and base are right", "CHECKSUM", plain, Payload_CRC=1)
-    bad("block_payload_damaged", "5", "a bit of the payload of a delta: found without its base, too", "CHECKSUM", payload(
+    bad("block_payload_crc", "R5-10", "Payload_CRC, though payload and base are right", "CHECKSUM", plain, Payload_CRC=1)
+    bad("block_payload_damaged", "R5-10", "a bit of the payload of a delta: found without its base, too", "CHECKSUM", payload(
         sparse, flip_bit(join(sparse.payload), sparse.size() - 1, 0)), Payload_CRC=crc(join(sparse.payload)))
-    bad("block_payload_crc_unpredicted_in_run_1", "5", "Payload_CRC of a block that is not Predicted", "CORRUPT", stored(new), Payload_CRC=crc(new))
-    v.invalid("block_payload_crc_unpredicted", "5", "Payload_CRC of a block that is not Predicted, in a run of Prediction 0", "CORRUPT",
+    bad("block_payload_crc_unpredicted_in_run_1", "R5-6", "Payload_CRC of a block that is not Predicted", "CORRUPT", stored(new), Payload_CRC=crc(new))
+    v.invalid("block_payload_crc_unpredicted", "R5-6", "Payload_CRC of a block that is not Predicted, in a run of Prediction 0", "CORRUPT",
               one(stored(b"text"), patch={"block0.0.Payload_CRC": crc(b"text")}))
-    bad("block_base_wrong", "5", "the payload is right, the content is not: another prediction", "BASE_WRONG", plain, Content_CRC=1)
-    bad("block_base_wrong_sparse", "5", "a residual with a wrong bit, and the Payload_CRC of that", "BASE_WRONG", payload(
+    bad("block_base_wrong", "R5-13 R5-12", "the payload is right, the content is not: another prediction", "BASE_WRONG", plain, Content_CRC=1)
+    bad("block_base_wrong_sparse", "R5-13 R5-12", "a residual with a wrong bit, and the Payload_CRC of that", "BASE_WRONG", payload(
         sparse, flip_bit(join(sparse.payload), sparse.size() - 1, 0)))
-    v.invalid("block_own_wrong", "5", "payload right, content wrong, in a run of Prediction 3", "CHECKSUM", build([*first(), Src(b"b", a), copy()], patch={
+    v.invalid("block_own_wrong", "R5-12", "payload right, content wrong, in a run of Prediction 3", "CHECKSUM", build([*first(), Src(b"b", a), copy()], patch={
         "block1.0.Content_CRC": 1}))
-    v.invalid("block_predicted", "5", "a block of Prediction 1 in a run of Prediction 0", "CORRUPT", build([Src(data=zeros.data), Run([zeros])]))
-    v.invalid("block_predicted_in_delta", "5", "a block of Prediction 1 in a run of Prediction 0 of a file with a base", "CORRUPT",
+    v.invalid("block_predicted", "R5-6", "a block of Prediction 1 in a run of Prediction 0", "CORRUPT", build([Src(data=zeros.data), Run([zeros])]))
+    v.invalid("block_predicted_in_delta", "R5-6", "a block of Prediction 1 in a run of Prediction 0 of a file with a base", "CORRUPT",
               build([Src(data=zeros.data), Run([zeros])], base=base))
-    bad("block_stored_predicted", "5", "a stored block of Prediction 1", "CORRUPT", Block(new, 2, base=old))
-    bad("block_stored_sparse", "5", "a stored block with Sparse", "CORRUPT", Block(new, 2, grouping=16))
-    bad("block_stored_classes", "5", "a stored block with classes", "CORRUPT", Block(new, 2, grouping=1))
-    bad("block_planes_predicted", "5.1", "planes with Prediction 1 that take as many bytes as the elements", "CORRUPT",
+    bad("block_stored_predicted", "R5-7", "a stored block of Prediction 1", "CORRUPT", Block(new, 2, base=old))
+    bad("block_stored_sparse", "R5-7", "a stored block with Sparse", "CORRUPT", Block(new, 2, grouping=16))
+    bad("block_stored_classes", "R5-7", "a stored block with classes", "CORRUPT", Block(new, 2, grouping=1))
+    bad("block_planes_predicted", "R5-7", "planes with Prediction 1 that take as many bytes as the elements", "CORRUPT",
         payload(plain, join(plain.payload), bytes(300 - plain.size())))
-    bad("block_order_0_predicted", "5", "Order 0 with a prediction", "CORRUPT", predicted(new, old, 2, 0))
+    bad("block_order_0_predicted", "R5-7", "Order 0 with a prediction", "CORRUPT", predicted(new, old, 2, 0))
     # 7.3
     for name, thresholds in (("zero", [0, 114, 116]), ("same", [112, 112, 116]), ("order", [112, 116, 114]), ("descending", [116, 114, 112])):
-        bad("classes_threshold_" + name, "5.2", "thresholds %s" % thresholds, EITHER, predicted(new, old, 2, thresholds=thresholds))
+        bad("classes_threshold_" + name, "R5-15", "thresholds %s" % thresholds, EITHER, predicted(new, old, 2, thresholds=thresholds))
     for name, options in (("classes", {"thresholds": [112, 114, 116]}), ("classes_9", {"thresholds": range(112, 120)}), ("sparse", {"sparse": True}),
                           ("sparse_classes", {"thresholds": [112], "sparse": True})):
         block = predicted(bytes(200) + new[:40], None, 2, **options)
-        v.invalid("%s_without_prediction" % name, "5.2", "%s with Prediction 0" % name.replace("_", " "), "CORRUPT", one(block, base=base))
-        v.invalid("%s_without_prediction_in_delta" % name, "5.2", "%s with Prediction 0 in a run of Prediction 1" % name.replace("_", " "), "CORRUPT",
+        v.invalid("%s_without_prediction" % name, "R5-7", "%s with Prediction 0" % name.replace("_", " "), "CORRUPT", one(block, base=base))
+        v.invalid("%s_without_prediction_in_delta" % name, "R5-7", "%s with Prediction 0 in a run of Prediction 1" % name.replace("_", " "), "CORRUPT",
                   build([Src(data=block.data), Run([block], prediction=1)], base=base))
     for name, thresholds in (("zero", range(8)), ("same", [*range(1, 9), 8]), ("last", [*range(1, 15), 13])):
-        bad("classes_%d_threshold_%s" % (len(thresholds) + 1, name), "5.2", "thresholds %s" % list(thresholds), EITHER,
+        bad("classes_%d_threshold_%s" % (len(thresholds) + 1, name), "R5-15", "thresholds %s" % list(thresholds), EITHER,
             predicted(new, old, 2, thresholds=thresholds))
     whole = join(classes.payload)
-    bad("classes_end_thresholds", "5.2", "the payload ends within the thresholds", EITHER, payload(classes, whole[:2]))
-    bad("classes_end_planes", "5.2", "the payload ends within a class plane", EITHER, payload(classes, whole[:-1]))
-    bad("classes_end_empty", "5.2", "classes in an empty payload", EITHER, payload(classes))
+    bad("classes_end_thresholds", "R2-7", "the payload ends within the thresholds", EITHER, payload(classes, whole[:2]))
+    bad("classes_end_planes", "R2-7", "the payload ends within a class plane", EITHER, payload(classes, whole[:-1]))
+    bad("classes_end_empty", "R2-7", "classes in an empty payload", EITHER, payload(classes))
     whole = join(sparse.payload)
-    bad("sparse_ends_mask", "5.2", "the payload ends within the first mask", EITHER, payload(sparse, whole[:4]))
-    bad("sparse_ends_masks", "5.2", "the payload ends after the first mask", EITHER, payload(sparse, whole[:3 + len(sparse.payload[1][1])]))
-    bad("sparse_ends_planes", "5.2", "the payload ends within a class plane", EITHER, payload(sparse, whole[:-1]))
-    bad("classes_longer", "5.2", "a payload byte behind the class planes", EITHER, payload(classes, join(classes.payload), b"\0"))
+    bad("sparse_ends_mask", "R2-7", "the payload ends within the first mask", EITHER, payload(sparse, whole[:4]))
+    bad("sparse_ends_masks", "R2-7", "the payload ends after the first mask", EITHER, payload(sparse, whole[:3 + len(sparse.payload[1][1])]))
+    bad("sparse_ends_planes", "R2-7", "the payload ends within a class plane", EITHER, payload(sparse, whole[:-1]))
+    bad("classes_longer", "R5-11", "a payload byte behind the class planes", EITHER, payload(classes, join(classes.payload), b"\0"))
     empty = predicted(new, old, 2, 2, [112, 255])
-    bad("classes_plane_of_empty", "5.2", "planes of a class without elements", EITHER, payload(empty, join(empty.payload), b"\1\0\1\0"))
+    bad("classes_plane_of_empty", "R5-11", "planes of a class without elements", EITHER, payload(empty, join(empty.payload), b"\1\0\1\0"))
     none = predicted(old[:200], old[:200], 2, sparse=True)
-    bad("sparse_plane_of_none", "5.2", "planes of a class of which no element is coded", EITHER, payload(none, join(none.payload), b"\1\0\1\0"))
+    bad("sparse_plane_of_none", "R5-11", "planes of a class of which no element is coded", EITHER, payload(none, join(none.payload), b"\1\0\1\0"))
     last = predicted(old[:200], old[:200], 2, thresholds=[255], sparse=True)
-    bad("sparse_mask_of_empty", "5.2", "a mask of a class without elements", EITHER, payload(last, join(last.payload), b"\0"))
-    bad("sparse_padding", "5.2", "unused bits of a mask of 150 bits are not zero", EITHER, predicted(new, old, 2, sparse=True, padding=1))
-    bad("sparse_padding_class", "5.2", "unused bits of the mask of a class are not zero", EITHER,
+    bad("sparse_mask_of_empty", "R5-11", "a mask of a class without elements", EITHER, payload(last, join(last.payload), b"\0"))
+    bad("sparse_padding", "R2-2", "unused bits of a mask of 150 bits are not zero", EITHER, predicted(new, old, 2, sparse=True, padding=1))
+    bad("sparse_padding_class", "R2-2", "unused bits of the mask of a class are not zero", EITHER,
         predicted(new, old, 2, thresholds=[112, 114, 116], sparse=True, padding=1))
-    bad("sparse_padding_raw", "5.2", "unused bits of a raw mask of 300 bits are not zero", EITHER,
+    bad("sparse_padding_raw", "R2-2", "unused bits of a raw mask of 300 bits are not zero", EITHER,
         predicted(new, old, 1, sparse=True, masks=raw_masks, padding=1))
-    bad("sparse_padding_nested", "5.2", "unused bits of a nested mask of 300 bits are not zero", EITHER,
+    bad("sparse_padding_nested", "R6-9", "unused bits of a nested mask of 300 bits are not zero", EITHER,
         predicted(new, old, 1, sparse=True, masks=nested_masks(4), padding=1))
-    bad("sparse_mask_mode", "5.2", "Mode 65 of a mask", EITHER, predicted(new, old, 1, sparse=True, masks=nested_masks(65)))
-    bad("sparse_gaps_padding", "5.2", "unused bits of the lists of a mask as gaps are not zero", EITHER,
+    bad("sparse_mask_mode", "R6-8", "Mode 65 of a mask", EITHER, predicted(new, old, 1, sparse=True, masks=nested_masks(65)))
+    bad("sparse_gaps_padding", "R2-2", "unused bits of the lists of a mask as gaps are not zero", EITHER,
         predicted(new, old, 1, sparse=True, masks=nested_masks(gap_mode(1)), padding=1))
-    bad("classes_plane_mode", "5.2", "Mode 4 of a class plane", EITHER, predicted(new, old, 2, thresholds=[112], coders={(1, 0): literal([4])}))
+    bad("classes_plane_mode", "R6-1", "Mode 4 of a class plane", EITHER, predicted(new, old, 2, thresholds=[112], coders={(1, 0): literal([4])}))
 
 
 def invalid_quantised(v, pool):
@@ -2421,7 +2419,7 @@ def invalid_quantised(v, pool):
     log, signed, table = METHOD_LOG, METHOD_SIGNED, METHOD_TABLE
     second = moments(r, 100, 4)
 
-    def bad(name, rule, block, status="CORRUPT", prediction=3, base=None, bits=None, **fields):
+    def bad(name, rule, what, block, status="CORRUPT", prediction=3, base=None, bits=None, **fields):
         """fields: of the block's header. A block of Prediction 1 is predicted by second, or by base in a delta."""
         patch = lambda run: {"block%d.0.%s" % (run, field): value for field, value in fields.items()}
         if block.base is None:
@@ -2431,7 +2429,7 @@ def invalid_quantised(v, pool):
         else:
             run = Run([block], prediction=prediction, base=(1, 0) if prediction else ())
             made = build([Src(b"v", second), Run([stored(second)]), Src(b"m", block.data), run], patch=patch(1))
-        v.invalid("quantised_" + name, "quantised", rule, status, made)
+        v.invalid("quantised_" + name, rule, what, status, made)
 
     symbols = some(r, 100, [0, 1, 2, 3])
     good = quantised(symbols, 4, log, 0, -1, 1 << 20, scales=[ONE, 0x4040], group_size=30)
@@ -2445,104 +2443,104 @@ def invalid_quantised(v, pool):
     # the block
     for width in (1, 8):
         data = bytes(100 * width)
-        bad("width_%d" % width, "a quantised block of width %d" % width, Block(
+        bad("width_%d" % width, "R5-7", "a quantised block of width %d" % width, Block(
             data, width, 0, 2, quantised([0] * 100, 4, log, step=1, scales=[ONE]).payload))
     for name, block in (("", good), ("_own", own())):
         for order in (1, 2):
-            bad("order_%d%s" % (order, name), "Order %d" % order, block, Coding=lambda coding, order=order: coding | order)
+            bad("order_%d%s" % (order, name), "R5-7", "Order %d" % order, block, Coding=lambda coding, order=order: coding | order)
         for what, grouping in (("classes", 1), ("classes_9", 8), ("sparse", 16)):
-            bad(what + name, "Grouping %d" % grouping, block, Grouping=grouping, bits=6)
-    bad("without_bit", "Layout 2 in a file without Incompatible bit 2", good, bits=0)
-    bad("content", "a wrong value of an exception", altered(logged(exceptions={5: 0x7FC00000}), Values=0x7FC00001), "CHECKSUM")
-    bad("not_smaller", "a payload as large as the elements", quantised([1] * 37, 2, log, step=1, scales=[ONE], coders={"high": raw}))
-    bad("larger", "a payload larger than the elements", quantised([1, 2, 3], 4, log, step=1, scales=[ONE]))
-    bad("larger_own", "a payload larger than the elements, Prediction 1", quantised([1, 2, 3], 4, base=second[:12]))
+            bad(what + name, "R5-7", "Grouping %d" % grouping, block, Grouping=grouping, bits=6)
+    bad("without_bit", "R5-8 R3-12", "Layout 2 in a file without Incompatible bit 2", good, bits=0)
+    bad("content", "R5-12", "a wrong value of an exception", altered(logged(exceptions={5: 0x7FC00000}), Values=0x7FC00001), "CHECKSUM")
+    bad("not_smaller", "R5-7", "a payload as large as the elements", quantised([1] * 37, 2, log, step=1, scales=[ONE], coders={"high": raw}))
+    bad("larger", "R5-7", "a payload larger than the elements", quantised([1, 2, 3], 4, log, step=1, scales=[ONE]))
+    bad("larger_own", "R5-7", "a payload larger than the elements, Prediction 1", quantised([1, 2, 3], 4, base=second[:12]))
     # Prediction
-    bad("own_in_run_0", "a block of Prediction 1 in a run of Prediction 0", own(), prediction=0)
-    bad("own_payload_crc", "Payload_CRC in a run of Prediction 3", own(), "CHECKSUM", Payload_CRC=1)
+    bad("own_in_run_0", "R5-6", "a block of Prediction 1 in a run of Prediction 0", own(), prediction=0)
+    bad("own_payload_crc", "R5-10", "Payload_CRC in a run of Prediction 3", own(), "CHECKSUM", Payload_CRC=1)
     against = pool.items[0][:400]
-    bad("delta_base_wrong", "payload right, content wrong in a run of Prediction 1", quantised(symbols, 4, bias=ROOT, base=against), "BASE_WRONG",
+    bad("delta_base_wrong", "R5-13 R5-12", "payload right, content wrong in a run of Prediction 1", quantised(symbols, 4, bias=ROOT, base=against), "BASE_WRONG",
         base=pool, Content_CRC=1)
-    bad("payload_crc_unpredicted", "Payload_CRC of a block that is not Predicted", good, Payload_CRC=crc(join(good.payload)))
+    bad("payload_crc_unpredicted", "R5-6", "Payload_CRC of a block that is not Predicted", good, Payload_CRC=crc(join(good.payload)))
     # Fields of the payload: what follows is as a decoder would take it that did not look
     for bit in range(3, 8):
-        bad("method_bit_%d" % bit, "Method: reserved bit %d" % bit, logged(method=log | 1 << bit))
-    bad("signed_linear", "Signed without Log", linear(method=signed))
-    bad("signed_linear_table", "Signed and Table without Log", quantised(symbols, 4, table | signed, least=-1, table=[1, 2, 3], scales=[ONE]))
-    bad("signed_own", "Signed with Prediction 1", own(method=signed))
-    bad("log_own", "Log with Prediction 1", own(method=log, step=1 << 20))
-    bad("log_signed_own", "Log and Signed with Prediction 1", own(method=log | signed, step=1 << 20))
+        bad("method_bit_%d" % bit, "Q-1", "Method: reserved bit %d" % bit, logged(method=log | 1 << bit))
+    bad("signed_linear", "Q-1", "Signed without Log", linear(method=signed))
+    bad("signed_linear_table", "Q-1", "Signed and Table without Log", quantised(symbols, 4, table | signed, least=-1, table=[1, 2, 3], scales=[ONE]))
+    bad("signed_own", "Q-1", "Signed with Prediction 1", own(method=signed))
+    bad("log_own", "Q-1", "Log with Prediction 1", own(method=log, step=1 << 20))
+    bad("log_signed_own", "Q-1", "Log and Signed with Prediction 1", own(method=log | signed, step=1 << 20))
     for low_bits in (9, 16, 32, 255):
-        bad("low_bits_%d" % low_bits, "Low_Bits %d" % low_bits, linear(low_bits=low_bits))
+        bad("low_bits_%d" % low_bits, "Q-2", "Low_Bits %d" % low_bits, linear(low_bits=low_bits))
     for low_bits in (1, 8, 9):
-        bad("low_bits_%d_table" % low_bits, "Low_Bits %d with Table" % low_bits, altered(tabled([1, 2, 3]), Low_Bits=low_bits))
-    bad("low_bits_table_list", "Low_Bits 1 with Table, and a list Low", tabled([1, 2, 3], low_bits=1, low=bytes(100)))
-    bad("table_size_0", "Table_Size 0 with Table", quantised([0] * 100, 4, table, scales=[ONE]))
-    bad("table_size_256", "Table_Size 256", quantised(symbols * 20, 4, table, table=list(range(1, 257)), least=-1, scales=[ONE]))
-    bad("table_size_65535", "Table_Size 65,535", altered(tabled([1, 2, 3]), Table_Size=65535))
-    bad("table_size_without", "Table_Size 1 without Table", altered(linear(), Table_Size=1))
-    bad("table_without", "a table without Table", altered(tabled([1, 2, 3]), Method=0))
+        bad("low_bits_%d_table" % low_bits, "Q-2", "Low_Bits %d with Table" % low_bits, altered(tabled([1, 2, 3]), Low_Bits=low_bits))
+    bad("low_bits_table_list", "Q-2", "Low_Bits 1 with Table, and a list Low", tabled([1, 2, 3], low_bits=1, low=bytes(100)))
+    bad("table_size_0", "Q-3", "Table_Size 0 with Table", quantised([0] * 100, 4, table, scales=[ONE]))
+    bad("table_size_256", "Q-3", "Table_Size 256", quantised(symbols * 20, 4, table, table=list(range(1, 257)), least=-1, scales=[ONE]))
+    bad("table_size_65535", "Q-3", "Table_Size 65,535", altered(tabled([1, 2, 3]), Table_Size=65535))
+    bad("table_size_without", "Q-3", "Table_Size 1 without Table", altered(linear(), Table_Size=1))
+    bad("table_without", "Q-3", "a table without Table", altered(tabled([1, 2, 3]), Method=0))
     for least in (1, 65535, (1 << 31) - 1, -65536, -65537, -1 << 31):
         values = quantised([0] * 100, 4, least=least, scales=[ONE]) if abs(least) > 70000 else linear(least=least)
-        bad("min_%s%d" % ("minus_" * (least < 0), abs(least)), "Min %d" % least, values)
+        bad("min_%s%d" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d" % least, values)
         if abs(least) == 65536 or least == 1:
-            bad("min_%s%d_log" % ("minus_" * (least < 0), abs(least)), "Min %d with Log" % least, logged(least=least))
-            bad("min_%s%d_own" % ("minus_" * (least < 0), abs(least)), "Min %d, Prediction 1" % least, own(least=least))
-    bad("step_0", "Step 0 with Log", logged(step=0))
-    bad("step_too_large", "Step 2^24 + 1", logged(step=(1 << 24) + 1))
-    bad("step_huge", "Step 2^32 - 1", logged(step=(1 << 32) - 1))
-    bad("step_linear", "Step 1 without Log", linear(step=1))
-    bad("step_own", "Step 1 with Prediction 1", own(step=1))
+            bad("min_%s%d_log" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d with Log" % least, logged(least=least))
+            bad("min_%s%d_own" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d, Prediction 1" % least, own(least=least))
+    bad("step_0", "Q-5", "Step 0 with Log", logged(step=0))
+    bad("step_too_large", "Q-5", "Step 2^24 + 1", logged(step=(1 << 24) + 1))
+    bad("step_huge", "Q-5", "Step 2^32 - 1", logged(step=(1 << 32) - 1))
+    bad("step_linear", "Q-5", "Step 1 without Log", linear(step=1))
+    bad("step_own", "Q-5", "Step 1 with Prediction 1", own(step=1))
     for bias in (1, -1, 1 << 30):
-        bad("bias_%s%d_unpredicted" % ("minus_" * (bias < 0), abs(bias)), "Bias %d with Prediction 0" % bias, linear(bias=bias))
+        bad("bias_%s%d_unpredicted" % ("minus_" * (bias < 0), abs(bias)), "Q-6", "Bias %d with Prediction 0" % bias, linear(bias=bias))
     for bias in ((1 << 30) + 1, (1 << 31) - 1, -(1 << 30) - 1, -1 << 31):
-        bad("bias_%s%d" % ("minus_" * (bias < 0), abs(bias)), "Bias %d" % bias, own(bias=bias))
+        bad("bias_%s%d" % ("minus_" * (bias < 0), abs(bias)), "Q-6", "Bias %d" % bias, own(bias=bias))
     for floor in (1, 0x7F800000):
-        bad("floor_%x_unpredicted" % floor, "Floor %#x with Prediction 0" % floor, linear(floor=floor))
+        bad("floor_%x_unpredicted" % floor, "Q-7", "Floor %#x with Prediction 0" % floor, linear(floor=floor))
     for floor in (0x7F800001, 0x7FC00000, 0x80000000, 0xFFFFFFFF):
-        bad("floor_%x" % floor, "Floor %#x" % floor, own(floor=floor))
-    bad("group_size_0", "Group_Size 0", altered(linear(group_size=100), Group_Size=0))
-    bad("group_size_0_first_0", "Group_Size 0, First_Group 0", altered(linear(group_size=100), Group_Size=0, First_Group=0))
+        bad("floor_%x" % floor, "Q-7", "Floor %#x" % floor, own(floor=floor))
+    bad("group_size_0", "Q-8", "Group_Size 0", altered(linear(group_size=100), Group_Size=0))
+    bad("group_size_0_first_0", "Q-8", "Group_Size 0, First_Group 0", altered(linear(group_size=100), Group_Size=0, First_Group=0))
     for group_size in (1 << 31, (1 << 32) - 1):
-        bad("group_size_%d" % group_size, "Group_Size %d" % group_size, altered(linear(group_size=100), Group_Size=group_size))
-        bad("group_size_%d_first" % group_size, "Group_Size and First_Group %d" % group_size, altered(
+        bad("group_size_%d" % group_size, "Q-8", "Group_Size %d" % group_size, altered(linear(group_size=100), Group_Size=group_size))
+        bad("group_size_%d_first" % group_size, "Q-8", "Group_Size and First_Group %d" % group_size, altered(
             linear(group_size=100), Group_Size=group_size, First_Group=group_size))
-    bad("first_group_0", "First_Group 0", linear(first_group=0))
-    bad("first_group_larger", "First_Group one more than Group_Size", linear(first_group=31))
-    bad("first_group_huge", "First_Group 2^32 - 1", altered(linear(group_size=100), First_Group=(1 << 32) - 1))
-    bad("group_size_own", "Group_Size 1 with Prediction 1", own(group_size=1, first_group=0))
-    bad("first_group_own", "First_Group 1 with Prediction 1", own(group_size=0, first_group=1))
-    bad("groups_own", "groups with Prediction 1", own(group_size=100, first_group=100))
+    bad("first_group_0", "Q-9", "First_Group 0", linear(first_group=0))
+    bad("first_group_larger", "Q-9", "First_Group one more than Group_Size", linear(first_group=31))
+    bad("first_group_huge", "Q-9", "First_Group 2^32 - 1", altered(linear(group_size=100), First_Group=(1 << 32) - 1))
+    bad("group_size_own", "Q-8", "Group_Size 1 with Prediction 1", own(group_size=1, first_group=0))
+    bad("first_group_own", "Q-9", "First_Group 1 with Prediction 1", own(group_size=0, first_group=1))
+    bad("groups_own", "Q-8", "groups with Prediction 1", own(group_size=100, first_group=100))
     for what, block in (("", logged(exceptions={3: 1})), ("_own", own(exceptions={3: 1}))):
-        bad("exceptions_101" + what, "N_Exceptions one more than N_Elements", altered(block, N_Exceptions=101))
-        bad("exceptions_most" + what, "N_Exceptions 2^32 - 1", altered(block, N_Exceptions=(1 << 32) - 1))
-        bad("exceptions_overflow" + what, "N_Exceptions 2^29 + 1: times 8 bytes it is right modulo 2^32", altered(block, N_Exceptions=(1 << 29) + 1))
-        bad("exceptions_all" + what, "N_Exceptions as many as N_Elements: no room for them", altered(block, N_Exceptions=100))
+        bad("exceptions_101" + what, "Q-10", "N_Exceptions one more than N_Elements", altered(block, N_Exceptions=101))
+        bad("exceptions_most" + what, "Q-10", "N_Exceptions 2^32 - 1", altered(block, N_Exceptions=(1 << 32) - 1))
+        bad("exceptions_overflow" + what, "Q-10", "N_Exceptions 2^29 + 1: times 8 bytes it is right modulo 2^32", altered(block, N_Exceptions=(1 << 29) + 1))
+        bad("exceptions_all" + what, "R2-7", "N_Exceptions as many as N_Elements: no room for them", altered(block, N_Exceptions=100))
     # Table, Positions, Groups
     for name, codes in (("zero", [0, 1, 2]), ("same", [1, 2, 2]), ("order", [1, 3, 2]), ("descending", [3, 2, 1]), ("only_zero", [0])):
         high = bytes(min(s, len(codes)) for s in symbols)
-        bad("table_" + name, "Table %s" % codes, quantised([[0, *codes][h] for h in high], 4, table, table=codes, least=-1, scales=[ONE], high=high))
+        bad("table_" + name, "Q-11", "Table %s" % codes, quantised([[0, *codes][h] for h in high], 4, table, table=codes, least=-1, scales=[ONE], high=high))
     for name, at, index in (("first", 0, 4), ("last", 99, 4), ("largest", 50, 255)):
         high = bytearray(s and (s - 1) % 3 + 1 for s in symbols)
         high[at] = index
-        bad("table_index_" + name, "High_%d is %d, Table_Size 3" % (at, index), tabled([1, 2, 3], high=bytes(high), coders={"high": raw}))
-        bad("table_index_%s_exception" % name, "the same of an exception", tabled(
+        bad("table_index_" + name, "Q-14", "High_%d is %d, Table_Size 3" % (at, index), tabled([1, 2, 3], high=bytes(high), coders={"high": raw}))
+        bad("table_index_%s_exception" % name, "Q-14", "the same of an exception", tabled(
             [1, 2, 3], high=bytes(high), coders={"high": raw}, exceptions={at: 0x7FC00000}))
-    bad("table_index_constant", "High is 2 everywhere, Table_Size 1", quantised([0] * 100, 4, table, table=[9], scales=[ONE], high=b"\2" * 100))
+    bad("table_index_constant", "Q-14", "High is 2 everywhere, Table_Size 1", quantised([0] * 100, 4, table, table=[9], scales=[ONE], high=b"\2" * 100))
     positions = lambda *p: struct.pack("<%dI" % len(p), *p)
     several = lambda at: altered(logged(exceptions={i: 5 for i in at if i < 100}), N_Exceptions=len(at), Positions=positions(*at),
                                  Values=positions(*[5] * len(at)))
     for name, p in (("same", (2, 3, 3)), ("same_first", (2, 2, 3)), ("order", (3, 2, 99)), ("descending", (99, 3, 2)), ("100", (2, 3, 100)),
                     ("huge", (2, 3, (1 << 32) - 1)), ("huge_first", (1 << 31, 3, 4)), ("overflow", (2, 3, (1 << 30) + 4))):
-        bad("position_" + name, "Positions %s of 100 elements" % (p,), several(p))
-    bad("position_100_two", "Positions (2, 100) of 100 elements", several((2, 100)))
+        bad("position_" + name, "Q-12", "Positions %s of 100 elements" % (p,), several(p))
+    bad("position_100_two", "Q-12", "Positions (2, 100) of 100 elements", several((2, 100)))
     for g in (0x0000, 0x0001, 0x007F, 0x7F80, 0x7F81, 0x7FC0, 0x8000, 0x8080, 0xBF80, 0xFF7F, 0xFFFF):
-        bad("scale_%04x_log" % g, "a scale of %04X with Log" % g, logged(scales=[ONE, g]))
+        bad("scale_%04x_log" % g, "Q-13", "a scale of %04X with Log" % g, logged(scales=[ONE, g]))
         zeros = [0] * 100 if g & 0x7FFF >= 0x7F80 else [0, 2] * 50
-        bad("scale_%04x" % g, "a scale of %04X" % g, quantised(zeros, 4, scales=[ONE, ONE, g], group_size=30))
+        bad("scale_%04x" % g, "Q-13", "a scale of %04X" % g, quantised(zeros, 4, scales=[ONE, ONE, g], group_size=30))
     for g in (0x7701, 0x7780, 0x7F7F):
-        bad("scale_%04x" % g, "a scale of %04X without Log" % g, quantised([0, 1] * 50, 4, scales=[ONE, ONE, ONE, g], group_size=30))
-    bad("scale_unused", "a scale of 0000 of a group whose symbols are 0", quantised([0] * 100, 4, log, step=1, scales=[ONE, 0], group_size=99))
+        bad("scale_%04x" % g, "Q-13", "a scale of %04X without Log" % g, quantised([0, 1] * 50, 4, scales=[ONE, ONE, ONE, g], group_size=30))
+    bad("scale_unused", "Q-13", "a scale of 0000 of a group whose symbols are 0", quantised([0] * 100, 4, log, step=1, scales=[ONE, 0], group_size=99))
     # Where the payload ends
     one_of_all = lambda **change: quantised(symbols, 4, log, 1, -1, 1 << 20, scales=[0x3F81, 0x4040, 0x4142], group_size=30, exceptions={9: 1, 80: 2},
                                             coders={name: raw for name in ("low", "high", "scales low", "scales high")})
@@ -2557,16 +2555,16 @@ def invalid_quantised(v, pool):
             at += len(data)
         for part, ranges in places.items():
             for where, cut in (("before", ranges[0][0]), ("within", ranges[-1][1] - 1)):
-                bad("ends_%s_%s_%s" % (where, part.replace(" ", "_"), name), "the payload ends %s %s" % (where, part),
+                bad("ends_%s_%s_%s" % (where, part.replace(" ", "_"), name), "R2-7", "the payload ends %s %s" % (where, part),
                     Block(block.data, 4, 0, 2, [("bytes", join(block.payload)[:cut])], block.base))
     for name, block in (("", good), ("_table", coded), ("_own", own())):
-        bad("longer" + name, "a payload byte behind the lists", Block(block.data, 4, 0, 2, block.payload + [("", b"\0")], block.base))
+        bad("longer" + name, "R5-11", "a payload byte behind the lists", Block(block.data, 4, 0, 2, block.payload + [("", b"\0")], block.base))
     # Lists
     for which in ("scales low", "scales high", "low", "high"):
         name = which.replace(" ", "_")
-        bad("list_mode_" + name, "Mode 4 of a list", altered(one_of_all(), **{name: b"\4"}))
-    bad("list_tree", "an incomplete code in a list", logged(coders={"high": tree({0: 2, 1: 2, 2: 2, 3: 2}, fields=[2, 2, 2, 3])}))
-    bad("list_padding", "unused bits of a flat list are not zero", linear(coders={"high": tree({0: 2, 1: 2, 2: 2, 3: 2}, dirty_flat=1)}))
+        bad("list_mode_" + name, "R6-1", "Mode 4 of a list", altered(one_of_all(), **{name: b"\4"}))
+    bad("list_tree", "R6-6", "an incomplete code in a list", logged(coders={"high": tree({0: 2, 1: 2, 2: 2, 3: 2}, fields=[2, 2, 2, 3])}))
+    bad("list_padding", "R2-2", "unused bits of a flat list are not zero", linear(coders={"high": tree({0: 2, 1: 2, 2: 2, 3: 2}, dirty_flat=1)}))
 
 
 
