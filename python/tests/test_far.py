@@ -100,6 +100,54 @@ def test_http(server, arrays):
             r["nothing"]
 
 
+def test_names_not_blocks(server, arrays):
+    """The table of blocks stands before an index that is larger than the first request. Who wants all of a tensor does not
+    need it; who wants a part asks for its rows of that tensor."""
+    names = {f"layer.{i}.{i * 7919 % 1009}.norm": np.full(3, i, np.int16) for i in range(6000)}
+    server.files["/many.lmc"] = lmc.numpy.save({**arrays, **names})
+    with lmc.open(server.url + "/many.lmc") as r:
+        assert len(server.requests) == 2  # the end of the file, and what of the index lies before it
+        for name in ("w3", "w0", "w5"):
+            server.requests.clear()
+            assert same(r[name], arrays[name])
+            assert len(server.requests) == 1
+        server.requests.clear()
+        assert same(r.get_slice("w7")[100:110], arrays["w7"][100:110])
+        assert len(server.requests) == 2
+        assert same(r["w7"], arrays["w7"]) and len(server.requests) == 3
+    server.requests.clear()
+    assert all(same(a, {**arrays, **names}[name]) for name, a in load_file(server.url + "/many.lmc").items())
+    assert len(server.requests) <= 2 + 5  # and all of the file in parts of 4 MB
+
+
+def test_rows_after_an_error(arrays):
+    """Where the blocks of a tensor stand is found by the way. If that ends early, it is found anew."""
+    names = {f"layer.{i}.{i * 7919 % 1009}.norm": np.full(3, i, np.int16) for i in range(6000)}
+    data = bytes(lmc.numpy.save({**arrays, **names}))
+    for n_right in range(12):
+        left = 1 << 30
+
+        def read(offset, size):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError("gone")
+            return data[offset : offset + size]
+
+        r = lmc._lmc.Reader(read, len(data))
+        number, row = r.find("w3", None)
+        out, part = bytearray(row[4]), bytearray(1000)
+        left = n_right
+        try:
+            r.read(number, row[3], out, None)
+        except OSError:
+            left = 1 << 30
+            r.read(number, row[3] + row[4] - 1000, part, None)
+            assert part == arrays["w3"].tobytes()[-1000:]
+            r.read(number, row[3], out, None)
+        assert out == arrays["w3"].tobytes()
+
+
 def test_whole_files(server, arrays, monkeypatch):
     """All of a file by one request, and one for its end, by one connection; of more than 8 MB by several at once."""
     assert all(same(a, arrays[name]) for name, a in load_file(server.url + "/model.lmc").items())
