@@ -59,8 +59,8 @@
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
  *              writer restore index reader reader_info find in_place requantise salvage
- *              salvage_walk salvage_place salvage_open salvage_read open identify memory stdio
- *              copy one_call arrays
+ *              salvage_place salvage_index salvage_walk salvage_open salvage_read open identify
+ *              memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -405,12 +405,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
- * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,
@@ -4012,10 +4011,10 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
             lmc__load16x16(e, src + 2 * i);
             /* the loops of 16 have no branch in them: order is a constant */
             for (j = 0; j < 16; j++) {
-                const uint16_t v = order == LMC__ORDER_INTEGER
+                const uint16_t x = order == LMC__ORDER_INTEGER
                                        ? (uint16_t)(e[j] ^ ((0u - (e[j] >> 15)) & 0x7FFF))
                                        : e[j];
-                const uint16_t r = order ? (uint16_t)(v << 1 | v >> 15) : v;
+                const uint16_t r = order ? (uint16_t)(x << 1 | x >> 15) : x;
                 low[j] = (uint8_t)r;
                 high[j] = (uint8_t)(r >> 8);
             }
@@ -10711,16 +10710,14 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
  *                         (below)
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row more,
- *                         for the coded elements before zeros are merged in between; and w rows for
- *                         the prediction, where the output overwrites it
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
- *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
- *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, two lists of scales, one row for trees
- *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
- *                         Of others samples of the elements and of the prediction, and the planes
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
+ * more, for the coded elements before zeros are merged in between; and w rows for the prediction,
+ * where the output overwrites it decoding sparse       instead of that, for at most n / 16 coded
+ * elements, four bytes for the number of each and 2 w for residuals and planes, at most 1.25 rows;
+ * where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row for trees; the
+ * tally of classes, a quarter of a row at most; m decoding quantised    codes, low bits, two lists
+ * of scales, one row for trees planning              before anything else is pushed. A block of up
+ * to 8192 elements: w rows. Of others samples of the elements and of the prediction, and the planes
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
@@ -11663,7 +11660,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             *width = w;
             *own = orders[i];
         }
-    if (*width > 1 && lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
+    if (*width > 1 &&
+        lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
         *own = LMC__ORDER_INTEGER;
     *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
 }
@@ -13285,7 +13283,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
@@ -13402,9 +13400,9 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
+ * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
  * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
@@ -15061,9 +15059,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload            -> content
- *     CRC       size          CRC, if predicted;    CRC
- *                             each rule
+ *     header -> payload            -> content
+ *     CRC       CRC, if predicted;    CRC
+ *               each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
  * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
@@ -15077,18 +15075,18 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
+ *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
  *   Payload_CRC                   lmc__decode_block                             CHECKSUM
+ *   there is a prediction         lmc__decode_block                             BASE_MISSING
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
+ *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
- * BASE_WRONG into CORRUPT: then it is the file that is wrong.
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
+ * that is wrong: then the status is that of the rule.
  *
  * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -15107,18 +15105,23 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. */
+/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
+ * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
+ * overwritten, it is put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
-                                          const lmc_block_info *info, const uint8_t *base)
+                                          const lmc_block_info *info, const uint8_t *base,
+                                          int is_own)
 {
     uint32_t crc;
     enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
     if (status == LMC_OK && crc != info->crc) {
         if (d->kept) memcpy(dst, d->kept, info->size);
         lmc__put_back(dst, &d->undo, info->width);
-        status = LMC_ERR_BASE_WRONG;
+        status = LMC_ERR_CHECKSUM;
     }
-    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
+    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
+        status = LMC_ERR_BASE_WRONG;
+    return status;
 }
 
 /* The payload of a block that has a prediction is what was written: all that can be told without
@@ -15134,20 +15137,21 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction. */
+ * where there is none, and not used where the block has no prediction; is_own: it is made of the
+ * file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
-                                         const lmc_block_info *info, const uint8_t *base, void *ws,
-                                         size_t ws_size)
+                                         const lmc_block_info *info, const uint8_t *base,
+                                         int is_own, void *ws, size_t ws_size)
 {
     uint32_t crc = info->crc;
-#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
-    LMC__COUNT_DECODED(info->size);
-#endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
     if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -15162,7 +15166,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         if (info->has_prediction) {
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
@@ -15189,12 +15193,10 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
-    if (info.has_prediction) {
-        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+    if (info.has_prediction && o.prediction)
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
-    }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)o.prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -16739,6 +16741,8 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -16823,7 +16827,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
     job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, ws, wave->workspace_size - wave->temp_size);
+                                    job->base, job->is_own, ws,
+                                    wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
@@ -17407,6 +17412,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base ? base + (size_t)start : NULL;
+    job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
@@ -18101,8 +18107,6 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* of the block's content, in coder.pieces */
     size_t first_piece, n_pieces;
-    /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_own_prediction;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
@@ -18360,8 +18364,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
- * is a wrong base, unless it was made from this very file. */
+/* Decodes a job's block, or compares it if it is written already. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -18379,8 +18382,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
-    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
-        job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -19046,22 +19047,6 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
     search.position = position;
     return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
                            lmc__is_file_before, &search);
-}
-
-static int lmc__is_tensor_before(const void *context, size_t i)
-{
-    const lmc__stream_search *const s = (const lmc__stream_search *)context;
-    const lmc_tensor *const t = &s->files->file.tensors[i];
-    return t->offset + t->size <= s->position;
-}
-
-/* Of the file the first tensor that ends behind that byte of it. */
-static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset)
-{
-    lmc__stream_search search;
-    search.files = f;
-    search.position = offset;
-    return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
 }
 
 /* -- rules -- */
@@ -20494,9 +20479,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
  *   the base has                                               opening            see below
  *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
- *                                 codec/get_quantised.h        decoded, before
- *                                                              dst is written
+ *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *                                                              decoded
  *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
  *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
@@ -20509,8 +20493,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
  * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
  * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base, and compare its size, and its CRC in the same way. */
+ * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base; its size is compared, and then Content_CRC tells. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -23461,7 +23445,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
@@ -23745,7 +23729,7 @@ typedef struct lmc__reader_run {
     uint64_t at, end, first_row;
     /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
     size_t first_block, rows_at;
-    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
@@ -24492,7 +24476,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
                                                              : base->data + fetched->head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */
@@ -25511,87 +25495,44 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come
- * from what was found:
+/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
+ * come from what was found:
  *
+ *     salvage_place.h   without an index: streams and runs in the order in which they lie
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
- *     salvage_place.h   says which bytes of which file each block is; fills the tables
- *     salvage_read.h    decodes them; hands out ranges; compares fingerprints
+ *     salvage_open.h    the ends of the file, the walk, the tables
+ *     salvage_read.h    decodes blocks; hands out ranges; compares fingerprints
  *
  * What it promises, and on what:
  *
- *  - What is handed out as intact has the Content_CRC that its header says; the header has its
- *    Header_CRC, which covers the block's position; and that position is where it is handed out.
- *    Damage passes with a chance of 2^-32 or so for each block. A block in a wrong place does not,
- *    unless it was made for such a place: in another LMC file, with the same numbers and size. An
- *    index tells it from the right one by its Header_CRC; without an index, where both are found,
- *    neither is handed out (is_doubtful).
+ *  - What is handed out as intact has the Content_CRC that its header says, and that header has its
+ *    Header_CRC, which covers the block's number. Which run it is of is known
+ *        with the rows of BLKS      by size and Header_CRC, wherever it lies
+ *        with an index only         by where it lies, and the sizes of the run and of the block
+ *        without                    by what stands before it
+ *    So with BLKS a block of another file is told from the right one. Without, where two of
+ *    different content claim one place, neither is handed out (is_doubtful).
  *
  *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
  *    searched again. The limits on work below are reached by hostile files only.
  *
- *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and so is
- *    what is tried (LMC__MAX_ORPHANS, LMC__MAX_TRIES, LMC__MAX_COPIES).
+ *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
+ *    copies of a block LMC__MAX_COPIES are tried.
  *
  *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
- *    lmc__found_block for each block, and tables as of other readers. */
+ *    lmc__found_block for each header, and tables as of other readers. */
 
-enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1, LMC__KIND_INDEX = 2, LMC__KIND_COPY = 3 };
-
-/* A section, where there is no index. */
-typedef struct lmc__found_section {
-    uint64_t at;
-    uint64_t body_at; /* in tables.index */
-    uint64_t size;    /* of the body */
-    uint32_t number;
-    int kind, is_intact;
-    int has_copy; /* another of its kind and number lies behind it */
-    /* Of files and the index: how many runs come before it, where that is certain. Of a run: 0 if
-     * the stream begins with it, for certain. Else UINT32_MAX. */
-    uint32_t after;
-} lmc__found_section;
-
-/* How sure it is that a block belongs where its header says; more is better. */
-enum {
-    /* It lies within the bytes that another block's header claims: perhaps it is part of the
-     * content of that one. */
-    LMC__TRUST_INNER = 0,
-    /* It lies anywhere else. */
-    LMC__TRUST_LONE = 1,
-    /* It follows its section, or another such block, without a gap. */
-    LMC__TRUST_ROW = 2,
-    /* It lies where the index says. */
-    LMC__TRUST_INDEX = 3
-};
-
-/* The header of a block, which is right for that position. */
+/* The header of a block, perhaps: some bytes look like one by chance. */
 typedef struct lmc__found_block {
-    uint64_t at;
-    uint32_t run, block;
-    /* Encoded size, decoded size, CRC of the content: as the header says. */
-    uint32_t size, length, crc;
-    uint32_t header_crc;
-    uint8_t trust;
-    /* There is another block of this position, as good, but of other content. */
-    uint8_t is_doubtful;
+    /* That by which it is looked for (lmc__block_key): run and number; or what its row says. */
+    uint64_t key, at;
+    /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
+    uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
-    /* Of LMC__TRUST_INNER the other block, in which it lies. If that is intact, this one is but a
-     * part of its content. */
-    uint32_t outer_run, outer_block;
+    /* Another one of that key has other content. */
+    uint8_t is_doubtful;
 } lmc__found_block;
 
-/* The header of a block, perhaps: of which run is not known yet. Its position is state ^
- * lmc__run_state(run). */
-typedef struct lmc__orphan {
-    lmc__found_block block;
-    uint32_t state;
-    uint32_t after;    /* number of the run that it follows, plus 1 */
-    uint64_t after_at; /* and where that one's section ended */
-} lmc__orphan;
-
-/* Bytes look like the header of a block by chance, too, as without its run a Header_CRC cannot be
- * compared. So many are kept at most. */
-#define LMC__MAX_ORPHANS ((size_t)1 << 20)
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
@@ -25606,30 +25547,22 @@ struct lmc_salvage {
     /* -- the walk -- */
     /* Where the index begins, if that is known; else the file's size. */
     uint64_t end;
-    /* Bytes of the file from view_at on, read at once. */
-    lmc__buffer view;
+    /* So many bytes behind where it says that it begins does the index (modulo 2^64): others were
+     * lost, or came in between. */
+    uint64_t shift;
+    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    lmc__buffer view, body;
     uint64_t view_at;
-    /* lmc__found_section, where there is no index. Their bodies are in reader.tables.index. */
-    lmc__buffer sections;
-    /* The body of one section, where the index has them all. */
-    lmc__buffer body;
-    /* lmc__orphan. */
-    lmc__buffer orphans;
+    /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
+    uint64_t rows_at, n_rows;
     /* Bytes that were read twice. */
     uint64_t claimed;
 
     /* -- what was found -- */
-    /* lmc__found_block: n_blocks that have a place in the files, sorted; then those without. */
+    /* The rows are those of BLKS, for all runs. */
+    int has_rows;
+    /* lmc__found_block, sorted by key when all are there. */
     lmc__buffer blocks;
-    size_t n_blocks;
-
-    /* -- decoding -- */
-    /* The outer block of one that was asked for last, and whether it is intact; see lmc__try_outer.
-     * in_outer: it is just being decoded. */
-    lmc__buffer outer;
-    uint32_t outer_run, outer_block;
-    enum lmc_status outer_status;
-    int in_outer;
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -25659,11 +25592,8 @@ static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage 
 static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&s->view, alloc_user);
-    visit(&s->sections, alloc_user);
-    visit(&s->blocks, alloc_user);
-    visit(&s->orphans, alloc_user);
     visit(&s->body, alloc_user);
-    visit(&s->outer, alloc_user);
+    visit(&s->blocks, alloc_user);
     visit(&s->range, alloc_user);
     visit(&s->verdicts, alloc_user);
     visit(&s->verdicts_at, alloc_user);
@@ -25681,82 +25611,72 @@ static size_t lmc__count_found(const lmc_salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* By position; of one position the best first, and of two as good the one that lies first. */
-static int lmc__compare_found(const void *x, const void *y)
+/* What block of a run is looked for. The eight bytes of a row are the size of the block and its
+ * Header_CRC; blocks for which both are the same have the same content and number, so it does not
+ * matter of which run they are. */
+static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
-    const lmc__found_block *const a = (const lmc__found_block *)x;
-    const lmc__found_block *const b = (const lmc__found_block *)y;
-    if (a->run != b->run) return a->run < b->run ? -1 : 1;
-    if (a->block != b->block) return a->block < b->block ? -1 : 1;
-    if (a->trust != b->trust) return a->trust > b->trust ? -1 : 1;
-    return a->at < b->at ? -1 : a->at > b->at;
+    return s->has_rows
+               ? lmc__load64(lmc__row_at(&s->reader.tables, lmc__run_at(&s->reader, run), block))
+               : (uint64_t)run << 32 | block;
 }
 
-/* Blocks of a file that was not shuffled are in order as they were found. */
-static void lmc__sort_found(lmc__found_block *found, size_t n)
-{
-    lmc__found_block spare;
-    size_t i = 1;
-    while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found, &spare);
-}
-
-typedef struct lmc__block_search {
+typedef struct lmc__found_search {
     const lmc_salvage *s;
-    size_t run;
-    uint64_t block;
-} lmc__block_search;
+    uint64_t key;
+} lmc__found_search;
 
-static int lmc__is_block_before(const void *context, size_t i)
+static int lmc__is_found_before(const void *context, size_t i)
 {
-    const lmc__block_search *const search = (const lmc__block_search *)context;
-    const lmc__found_block *const f = lmc__found_at(search->s, i);
-    return f->run < search->run || (f->run == search->run && f->block < search->block);
+    const lmc__found_search *const search = (const lmc__found_search *)context;
+    return lmc__found_at(search->s, i)->key < search->key;
 }
 
-/* The first of the sorted ones that is not before (run, block). */
-static size_t lmc__find_found(const lmc_salvage *s, size_t run, uint64_t block)
+/* Of the sorted ones the first that is not before the key. */
+static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
 {
-    lmc__block_search search;
+    lmc__found_search search;
     search.s = s;
-    search.run = run;
-    search.block = block;
-    return lmc__find_first(0, s->n_blocks, lmc__is_block_before, &search);
+    search.key = key;
+    return lmc__find_first(0, lmc__count_found(s), lmc__is_found_before, &search);
 }
 
-/* -- the position of a block, out of its header --
- * Header_CRC is a CRC-32C over run number, block number and the header before it; neither number is
- * stored. A CRC register takes 32 bits by exclusive or, then steps: reversible, and linear. So the
- * bytes of the header can be taken back from the stored CRC, then four steps of the block's number
- * as if that were 0. What is left is the register after the run's number, exclusive or the
- * block's: with one number known, the other is. */
+/* The first copy of a block, of that size; or the number of all found. */
+static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
+{
+    const uint64_t key = lmc__block_key(s, run, block);
+    const size_t n = lmc__count_found(s), i = lmc__find_key(s, key);
+    return i < n && lmc__found_at(s, i)->key == key &&
+                   lmc__found_at(s, i)->length ==
+                       lmc__block_size_at(&lmc__run_at(&s->reader, run)->run, block)
+               ? i
+               : n;
+}
 
-/* Of the header at that place: the exclusive or of its block's number and of lmc__run_state of its
- * run. */
-static uint32_t lmc__header_state(const uint8_t *header)
+/* The first block of the run that was found, from this one on; n_blocks: none. */
+static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block)
+{
+    const uint64_t n_blocks = lmc__run_at(&s->reader, run)->run.n_blocks;
+    const size_t n = lmc__count_found(s);
+    for (; block < n_blocks && lmc__find_copies(s, run, block) == n; block++) {
+        size_t i;
+        if (s->has_rows) continue; /* each has its row */
+        i = lmc__find_key(s, ((uint64_t)run << 32 | block) + 1);
+        if (i == n || lmc__found_at(s, i)->key >> 32 != run) return n_blocks;
+        block = (lmc__found_at(s, i)->key & UINT32_MAX) - 1;
+    }
+    return block;
+}
+
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
+ * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
+ * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
+ * number as if that were 0. What is left is the register at the start, exclusive or the number. */
+static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
-    return lmc__rewind_crc(
-        lmc__rewind_crc(~lmc__load32(header + LMC__BLOCK_CRC_AT), header, LMC__BLOCK_CRC_AT), zeros,
-        4);
-}
-
-/* The register after a run's number was taken, as a header's CRC begins. */
-static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
-{
-    uint8_t field[4];
-    lmc__store32(field, run);
-    return ~k->crc32c(0, field, 4);
-}
-
-/* The header of a block may be that of this number in the run; entries: what the index knows of the
- * run's blocks, or NULL. */
-static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc__found_block *f)
-{
-    if (f->block >= run->n_blocks || lmc__block_size_at(run, f->block) != f->length) return 0;
-    if (!entries) return 1;
-    entries += LMC__BLOCK_ENTRY_SIZE * (size_t)f->block;
-    return lmc__load32(entries) == f->size && lmc__load32(entries + 4) == f->header_crc;
+    const uint32_t crc = ~lmc__load32(header + LMC__BLOCK_CRC_AT);
+    return ~lmc__rewind_crc(lmc__rewind_crc(crc, header, LMC__BLOCK_CRC_AT), zeros, 4);
 }
 
 /* -- bytes of the file -- */
@@ -25768,7 +25688,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
     size_t i, part;
     int all = 1;
     if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
-    for (i = 0; i < size; i += part) { /* by pages, which is how disks fail */
+    for (i = 0; i < size; i += part) {
         part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
         if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
         memset(dst + i, 0, part);
@@ -25797,7 +25717,7 @@ static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_
 }
 
 /* What may be read twice: a hostile file can have a header at every byte, each of which claims the
- * rest of the file. Eight times the file's size is enough for any damage. size 0: only to ask. */
+ * rest of the file. Eight times the file's size is enough for any damage. */
 static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
@@ -25806,41 +25726,284 @@ static int lmc__may_claim(lmc_salvage *s, uint64_t size)
     return 1;
 }
 
-/* -- the index -- */
+/* CRC of bytes of the file, which has them. */
+static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
+{
+    uint8_t bytes[4096];
+    uint32_t crc = 0;
+    while (size != 0) {
+        const size_t n = (size_t)lmc__min64(size, sizeof bytes);
+        (void)lmc__read_rest(&s->reader, at, bytes, n);
+        crc = s->reader.coder->wave.k->crc32c(crc, bytes, n);
+        at += n;
+        size -= n;
+    }
+    return crc;
+}
+#endif /* LMC_NO_SALVAGE */
 
-/* The index that the tables hold says that it begins at `offset`, but was found at `at`: bytes of
- * this file were lost, or came in between; or it is that of another file, of which a part or all is
- * the content of a damaged block. It is this file's if the first section is the one that it names;
- * or, where bytes were lost, if all of them are missing before the first block that can be left of
- * those that it knows. */
-static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t, uint64_t offset, uint64_t at)
+/* == snapshot/salvage_place.h ================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* Without an index: streams and runs in the order in which their sections were found, and which
+ * bytes of a stream each run is.
+ *
+ * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
+ * that follows from what is before and behind it. Where a section may be lost, the tables have an
+ * *unknown run*: of no size, perhaps, or the one of blocks that were found there.
+ *
+ *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
+ *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
+ *
+ * So runs before the first unknown one are placed from the front of the stream, those behind the
+ * last from its end, if its size is known. What is between has a place only if the blocks of the
+ * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have all
+ * rows of BLKS, the unknown ones are nothing. */
+
+/* The stream of a run without a place. */
+#define LMC__NO_STREAM SIZE_MAX
+
+/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
+ * blocks can be read, but not those that have a prediction. */
+static int lmc__is_known_run(const lmc_reader *r, size_t number)
+{
+    return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
+}
+
+/* One of which nothing is known, not even that it has but one file. */
+static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
+{
+    lmc__listed_file *f;
+    lmc__stream *stream;
+    LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
+    stream->first_run = lmc__count_runs(&r->tables);
+    stream->size = LMC_UNKNOWN_SIZE;
+    stream->is_unknown = 1;
+    LMC__TRY(lmc__add_file(&r->tables.listing, &f));
+    f->file.path = "";
+    f->file.size = LMC_UNKNOWN_SIZE;
+    return LMC_OK;
+}
+
+/* The last stream goes on with that run, which has no place yet; NULL: with an unknown one. */
+static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
+{
+    lmc__listing *const l = &r->tables.listing;
+    lmc__reader_run added;
+    if (l->n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
+    memset(&added, 0, sizeof added);
+    if (run) added.run = *run;
+    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
+    added.run.stream = LMC__NO_STREAM;
+    added.prediction = run ? LMC_OK : LMC_ERR_LOST;
+    lmc__stream_at(l, l->n_streams - 1)->n_runs++;
+    return lmc__append(&r->tables.runs, &added, sizeof added);
+}
+
+/* The run begins there; its segments were relative to that. */
+static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
+{
+    lmc__run *const run = &lmc__run_at(r, number)->run;
+    lmc__segment *const segments =
+        (lmc__segment *)(void *)r->tables.segments.data + run->first_segment;
+    uint32_t i;
+    for (i = 0; i < run->n_segments; i++) segments[i].start += start;
+    run->stream = stream;
+    run->start = start;
+}
+
+/* An unknown run, which begins at `start` of the stream and ends at `stop` at the latest, gets that
+ * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
+ * where it ends.
+ *
+ * Its block size is that of the first block found, provided that another one shows that it is not
+ * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
+ * others must agree. More may be lost behind the last that was found, unless what follows is
+ * known to follow: then there would be another unknown run. */
+static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
+                              uint64_t stop)
+{
+    lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
+    const size_t first = lmc__find_key(s, (uint64_t)number << 32),
+                 behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
+    const lmc__found_block *const f = lmc__found_at(s, first);
+    uint64_t last, n_missing, block = 0;
+    size_t block_size, i;
+    if (first == behind) return 0;
+    last = f[behind - first - 1].key & UINT32_MAX;
+    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
+    if ((f->key & UINT32_MAX) == last && last != 0) return 0;
+    if (block_size < (size_t)1 << LMC__MIN_LOG2_BLOCK || (block_size & (block_size - 1)) != 0)
+        return 0;
+    n_missing = f->key & UINT32_MAX;
+    for (i = 0; i < behind - first; i++) {
+        const uint64_t before = block;
+        block = f[i].key & UINT32_MAX;
+        if (f[i].length > block_size || (block != last && f[i].length < block_size)) return 0;
+        n_missing += i && block > before + 1;
+    }
+    i--;
+    if (last > (stop - start) / block_size || f[i].length > stop - start - last * block_size)
+        return 0;
+    run->size = last * block_size + f[i].length;
+    run->block_size = block_size;
+    run->n_blocks = last + 1;
+    lmc__set_start(&s->reader, number, stream, start);
+    return n_missing == 0;
+}
+
+/* Every run of the stream for which there is only one place gets it. */
+static void lmc__place_stream(lmc_salvage *s, size_t number)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, number);
+    const int is_described = lmc__listed_at(&r->tables.listing, stream->first_file)->is_described;
+    uint64_t position = 0, stop = stream->is_unknown ? LMC__MAX_FILE_SIZE : stream->size, left;
+    size_t i = stream->first_run, end = i + stream->n_runs, j;
+    for (; i < end && lmc__is_known_run(r, i); i++) {
+        lmc__set_start(r, i, number, position);
+        position += lmc__run_at(r, i)->run.size;
+    }
+    for (; i < end && !stream->is_unknown && lmc__is_known_run(r, end - 1); end--) {
+        stop -= lmc__run_at(r, end - 1)->run.size;
+        lmc__set_start(r, end - 1, number, stop);
+    }
+    left = stop - position; /* what those from i to end do not cover */
+    for (j = i; j < end; j++) left -= lmc__run_at(r, j)->run.size;
+    for (; i < end; i++) {
+        const lmc__run *const run = &lmc__run_at(r, i)->run;
+        if (lmc__is_known_run(r, i)) {
+            if (run->size > stop - position) return;
+            lmc__set_start(r, i, number, position);
+        } else if (left != 0 && !s->has_rows && !lmc__place_unknown(s, i, number, position, stop) &&
+                   is_described)
+            return;
+        position += run->size;
+    }
+}
+
+/* Without an index: places, as far as they are certain. Others have no bytes. */
+LMC__COLD static void lmc__place_runs(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    size_t i;
+    for (i = 0; i < r->tables.listing.n_streams; i++) lmc__place_stream(s, i);
+    for (i = 0; i < lmc__count_runs(&r->tables); i++)
+        if (lmc__run_at(r, i)->run.stream == LMC__NO_STREAM) lmc__run_at(r, i)->run.size = 0;
+    lmc__settle_runs(&r->tables);
+}
+
+/* By key; those of one key in the order in which they lie. */
+static int lmc__compare_found(const void *x, const void *y)
+{
+    const lmc__found_block *const a = (const lmc__found_block *)x;
+    const lmc__found_block *const b = (const lmc__found_block *)y;
+    if (a->key != b->key) return a->key < b->key ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Sorts what was found. Of blocks with one key those stay that are like the first (same content by
+ * CRC and length), as many as will be tried. If another one has other content, there is no telling
+ * which is right, and none is handed out. */
+static void lmc__choose_blocks(lmc_salvage *s)
+{
+    const size_t n = lmc__count_found(s);
+    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
+    lmc__found_block spare;
+    size_t i, j, n_kept = 0;
+    for (i = 1; i < n && lmc__compare_found(&f[i - 1], &f[i]) < 0; i++) {}
+    if (i < n) lmc__heap_sort(f, n, sizeof *f, lmc__compare_found, &spare);
+    for (i = 0; i < n; i = j) {
+        lmc__found_block *const best = &f[n_kept];
+        unsigned n_copies = 1;
+        *best = f[i];
+        for (j = i + 1; j < n && f[j].key == best->key; j++) {
+            if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
+            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* at or before j */
+        }
+        n_kept += n_copies;
+    }
+    s->blocks.size = n_kept * sizeof *f;
+}
+
+/* Runs without a place are put between others, so that these are in order for searching; and what
+ * each run is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a
+ * wrong base: the header that would have told may be lost.
+ *
+ * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
+ * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    size_t i, j;
+    for (i = 0; i < r->tables.listing.n_streams; i++) {
+        const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, i);
+        uint64_t end = 0;
+        for (j = stream->first_run; j < stream->first_run + stream->n_runs; j++) {
+            lmc__reader_run *const run = lmc__run_at(r, j);
+            if (run->run.stream == LMC__NO_STREAM) lmc__set_start(r, j, i, end);
+            end = run->run.start + run->run.size;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
+            if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        }
+    }
+    return LMC_OK;
+}
+#endif /* LMC_NO_SALVAGE */
+
+/* == snapshot/salvage_index.h ================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* The index of a damaged file, and the rows of BLKS. */
+
+/* The first section of the file is that of the index's first entry. */
+static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
 {
     uint8_t first[LMC__SECTION_HEADER_SIZE];
-    uint64_t lost;
-    size_t i, j;
-    if (offset == at) return 0;
-    if (lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
-        memcmp(first, t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
-               sizeof first) == 0)
-        return 0;
-    if (offset < at) return 1;
-    lost = offset - at;
-    for (i = 0; i < lmc__count_runs(t); i++) {
-        const lmc__reader_run *const run = lmc__table_run(t, i);
-        const uint64_t *const block_at = lmc__table_blocks(t) + run->first_block;
-        for (j = 0; j < run->run.n_blocks; j++)
-            if (block_at[j] >= LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + lost)
-                return !lmc__read_rest(r, block_at[j] - lost, first, sizeof first) ||
-                       lmc__load32(first + LMC__BLOCK_CRC_AT) !=
-                           lmc__load32(run->blocks + LMC__BLOCK_ENTRY_SIZE * j + 4);
-    }
-    return 1;
+    uint64_t stored, size = 0;
+    lmc__cursor c;
+    c.p = t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 4; /* a FILE */
+    c.end = t->index.data + t->index.size;
+    return lmc__get_varint(&c, &stored) == LMC_OK && lmc__get_varint(&c, &size) == LMC_OK &&
+           lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
+           memcmp(first, "FILE", 4) == 0 && lmc__load64(first + 4) == size &&
+           lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
+}
+
+/* The rows, whose section has its body there, if that is right; with them each block is known
+ * wherever it is. They are those of all runs. */
+static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
+{
+    lmc__tables *const t = &s->reader.tables;
+    const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
+    uint8_t crc[4];
+    size_t i;
+    if (size > lmc__index_limit(&s->reader)) return LMC_OK;
+    LMC__TRY(lmc__reserve(&t->rows, size + 1)); /* so that data is not NULL */
+    (void)lmc__read_rest(&s->reader, at - 4, crc, 4);
+    (void)lmc__read_rest(&s->reader, at, t->rows.data, (size_t)size);
+    if (s->reader.coder->wave.k->crc32c(0, t->rows.data, (size_t)size) != lmc__load32(crc))
+        return LMC_OK;
+    t->rows.size = (size_t)size;
+    for (i = 0; i < lmc__count_runs(t); i++)
+        lmc__table_run(t, i)->rows_at =
+            LMC__BLOCK_ENTRY_SIZE * (size_t)lmc__table_run(t, i)->first_row;
+    s->has_rows = 1;
+    return LMC_OK;
 }
 
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
  * What was found so far is forgotten then, for all is searched again with its help. If it is not,
- * nothing changes but *is_foreign. */
-static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int *is_foreign)
+ * nothing changes.
+ *
+ * It might be that of another file, of which a part or all is content of this one. It is this
+ * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
+ * if the first section is the one that it names, or if it stands where the trailer says, but too
+ * far in front. */
+static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -25853,10 +26016,9 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     if (status == LMC_OK)
         status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
                                   LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
-    if (status == LMC_OK && lmc__is_foreign(r, &found, offset, at)) {
-        *is_foreign = 1;
+    if (status == LMC_OK && offset != at && !(has_trailer && offset > at) &&
+        !lmc__has_first_section(r, &found))
         status = LMC_ERR_CORRUPT;
-    }
     if (status != LMC_OK) {
         lmc__free_tables(&found);
         return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
@@ -25865,12 +26027,15 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     r->tables = found;
     /* its copy of the header, which is the same if that is intact */
     lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
-    s->sections.size = s->blocks.size = s->orphans.size = 0;
+    s->blocks.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;
     s->damage.has_index = s->damage.is_complete = 1;
     s->end = at;
-    return LMC_OK;
+    s->shift = at - offset;
+    return found.n_rows < at / LMC__BLOCK_ENTRY_SIZE
+               ? lmc__take_rows(s, at - LMC__BLOCK_ENTRY_SIZE * found.n_rows, found.n_rows)
+               : LMC_OK;
 }
 #endif /* LMC_NO_SALVAGE */
 
@@ -25878,1042 +26043,372 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
 
 #ifndef LMC_NO_SALVAGE
 
-/* The walk through a damaged file: from front to back, from one thing (section or block) to the
- * next, and where that fails, byte by byte until something is found again.
+/* The walk through a damaged file, from front to back. At each byte something may begin, a section
+ * or a block; what is right is passed over, and the rest searched byte by byte:
  *
- *     state      what holds                            next: a section  a block    neither
- *     IN_ROW     `at` is where the last thing ends;    IN_ROW           IN_ROW     break
- *                nothing was missing since a section
- *     LINKED     `at` is where the last thing ends;    IN_ROW           LINKED     break
- *                the row began with a block
- *     SEARCHING  anything may begin at any byte        IN_ROW           LINKED     one byte on
- *     ENDED      the index, or the file's end
- *
- * The walk begins LINKED, behind the file's header.
- *
- * While linked, only what *should* follow is taken (lmc__is_next): if something else stands there,
- * what is between may lie in the bytes of the last thing, which was shortened. While searching, a
- * section is taken only if its body is intact, as nothing but its own header speaks for it.
- *
- * A break (lmc__break_link) searches on from `resume`, behind the last thing's *header*: its size
- * may be damaged, or bytes of it lost, so the next thing may begin anywhere behind. Only the body
- * of an intact section is passed over. If the last thing was a block, the bytes up to where it
- * would end are its *outer* block's: what is found there may be content, and is trusted least.
+ *     an intact section                          the walk goes on behind it
+ *     a block, and what follows is its successor likewise
+ *     another block, which is intact             likewise: what looks like a header in it is
+ * content a damaged block                            the walk goes on behind the first byte of its
+ *                                                header, since its size may be wrong
  *
  *     |--- header ---|------------ payload of block 7 ------------|
- *                    ^ resume                                     ^ at: nothing that fits
- *                    |<---------- searched again: outer = 7 ------>|
+ *     ^ at                                                        ^ last_end: block 8? else
+ *      ^ searched from here on, unless block 7 is intact            decoded, to know
  *
- * At the end of the file, linked: ENDED if all blocks of the last run were there, else a break: the
- * last thing may be longer than it was. Searching: ENDED.
+ * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
+ * where the last thing ends.
  *
- * Every step moves `at` forwards, but for breaks. Those are bounded: one needs a thing found since
- * the last, and moves to behind that thing's header; and what is read twice for it is counted
- * (lmc__may_claim). */
-enum lmc__walk_state { LMC__LINKED, LMC__IN_ROW, LMC__SEARCHING, LMC__ENDED };
-
-/* What was found last. */
-enum lmc__walk_last { LMC__LAST_NOTHING, LMC__LAST_FILE, LMC__LAST_RUN, LMC__LAST_BLOCK };
-
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
+ * the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
-    enum lmc__walk_state state;
-    enum lmc__walk_last last;
-    /* Where it is. Linked: where the last thing ends. */
-    uint64_t at;
-    /* Of the last thing: so many bytes a break reads again, and from here on. */
-    uint64_t last_size, resume;
-    /* The block in which the search began: where it would end; its numbers. */
-    uint64_t outer_end;
-    uint32_t outer_run, outer_block;
-    /* Number of the FILE section that should come next. */
-    uint32_t next_file;
-
-    /* -- the run at hand: the last whose section, or one of whose blocks, was found -- */
-    /* Its number, plus 1; 0: none yet. */
-    uint32_t after;
-    /* No section can have been lost since. The FILE section at hand has had no run so far. */
-    int is_after_known, is_stream_start;
-    /* Where its section ended, if that was found. */
-    uint64_t after_at;
-    /* The block that should come next, of so many; 0: it is not known of how many. */
-    uint64_t next_block, n_blocks;
-    /* Without an index: its section was intact, so it is known. */
-    int has_run;
-    lmc__run run;
+    /* Where it is, and where the last thing that was found ends. */
+    uint64_t at, last_end;
+    /* The block that should come next; of those found the first since something was missing. */
+    uint64_t next_block;
+    size_t chain;
+    /* -- of the last stream, without an index -- */
+    /* Bytes of its known runs; the run behind its last unknown one. */
+    uint64_t covered;
+    size_t certain;
+    /* The end of all streams was met. */
+    int is_ended;
 } lmc__walk;
 
-/* Something should begin right here. */
-static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHING; }
+/* What is at hand follows the last thing. */
+static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
 
-/* A section that stands where the last thing ends is also what should follow that: the next one in
- * its numbers, and not before all blocks of the run. While searching, any may be. */
-static int lmc__is_next(const lmc_salvage *s, const lmc__walk *w, const lmc__section *section)
+/* -- without an index: what is found becomes runs -- */
+
+/* The run at hand: that of the last section, or of blocks behind it; SIZE_MAX: none in this
+ * stream. */
+static size_t lmc__run_at_hand(const lmc_reader *r)
 {
-    if (!lmc__is_linked(w)) return 1;
-    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (lmc__is_kind(section, "INDX") || lmc__is_ancillary(section)) return 1;
-    if (!lmc__is_kind(section, "FILE"))
-        return section->number == w->after ||
-               (section->number > w->after && !w->is_after_known && !s->damage.has_index &&
-                w->last == LMC__LAST_FILE); /* those in between are lost */
-    if (section->number != w->next_file) return 0;
-    /* with an index it is known which runs stand before it */
-    return !s->damage.has_index ||
-           (section->number < s->reader.tables.listing.n_streams &&
-            lmc__stream_at(&s->reader.tables.listing, section->number)->first_run == w->after);
+    const lmc__listing *const l = &r->tables.listing;
+    return l->n_streams && lmc__stream_at(l, l->n_streams - 1)->n_runs
+               ? lmc__count_runs(&r->tables) - 1
+               : SIZE_MAX;
 }
 
-/* Keeps what a section tells, where there is no index; body_at: in tables.index. */
-static enum lmc_status lmc__keep_section(lmc_salvage *s, const lmc__walk *w,
-                                         const lmc__section *section, int kind, size_t body_at,
-                                         int is_intact)
+/* It has all its blocks, as far as is known. */
+static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
 {
-    lmc__found_section found;
-    found.kind = kind;
-    found.is_intact = is_intact;
-    found.has_copy = 0;
-    found.at = w->at;
-    found.body_at = body_at;
-    found.size = section->size;
-    found.number = section->number;
-    found.after = UINT32_MAX;
-    if (lmc__is_linked(w) && kind == LMC__KIND_RUN && w->is_stream_start) found.after = 0;
-    if (lmc__is_linked(w) && kind != LMC__KIND_RUN && w->is_after_known) found.after = w->after;
-    return lmc__append(&s->sections, &found, sizeof found);
+    const size_t number = lmc__run_at_hand(r);
+    return number == SIZE_MAX || !lmc__is_known_run(r, number) ||
+           w->next_block == lmc__run_at(r, number)->run.n_blocks;
 }
 
-/* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
- * searched again with their help. Damaged, where it should be, it is the end as well. Elsewhere it
- * is part of something else. *step: its size, if it is the end. */
-static enum lmc_status lmc__meet_index(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                       uint64_t *step)
+/* An unknown run is the one at hand. */
+static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 {
-    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
-    int is_foreign = 0;
-    if (s->damage.has_index || section->number != 0 || !lmc__may_claim(s, section->size))
-        return LMC_OK; /* where the index that is known begins the walk ends */
-    LMC__TRY(lmc__take_index(s, w->at, size, &is_foreign));
-    if (!s->damage.has_index) {
-        if (!lmc__is_linked(w) || is_foreign) return LMC_OK;
-        s->damage.is_complete = s->damage.n_breaks == 0;
-        LMC__TRY(lmc__keep_section(s, w, section, LMC__KIND_INDEX, 0, 0));
-    }
-    w->state = LMC__ENDED; /* nothing follows it, be it damaged or not */
-    s->end = w->at;
-    *step = size;
+    w->next_block = 0;
+    LMC__TRY(lmc__add_found_run(r, NULL));
+    w->certain = lmc__count_runs(&r->tables);
     return LMC_OK;
 }
 
-/* The run at hand is now the one whose section begins at w->at. How many blocks it has is known by
- * the index, or by the section's body, if that is intact; else body is NULL. */
-static void lmc__begin_walked_run(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                  const uint8_t *body)
+/* The blocks since something was missing turn out to be of another run, since they do not end where
+ * the run at hand does. */
+static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
-    w->after = section->number + 1;
-    w->is_after_known = 1;
-    w->is_stream_start = 0;
-    w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section->size;
-    if (s->damage.has_index) {
-        if (section->number < lmc__count_runs(&s->reader.tables))
-            w->n_blocks = lmc__run_at(&s->reader, section->number)->run.n_blocks;
-    } else if (body) {
-        lmc__cursor c;
-        c.p = body;
-        c.end = body + (size_t)section->size;
-        w->has_run = lmc__get_run(&c, &w->run) == LMC_OK;
-        if (w->has_run) w->n_blocks = w->run.n_blocks;
-    }
+    size_t i;
+    LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
+    for (i = w->chain; i < lmc__count_found(s); i++)
+        lmc__found_at(s, i)->key = (uint64_t)(lmc__count_runs(&s->reader.tables) - 1) << 32 |
+                                   (lmc__found_at(s, i)->key & UINT32_MAX);
+    return LMC_OK;
 }
 
-/* A FILE or RUN section. A damaged one is taken where it should be, since its header is right; so
- * the walk stays linked. *step: its size, if it is taken. */
-static enum lmc_status lmc__meet_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                         uint64_t *step)
+/* A section of a file or run, or BLKS, begins at w->at: if another one may be lost before it, there
+ * is an unknown run. */
+static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
+{
+    if (s->reader.tables.listing.n_streams == 0) return LMC_OK;
+    if (lmc__is_linked(w) && !lmc__is_run_complete(&s->reader, w) && w->chain != SIZE_MAX)
+        LMC__TRY(lmc__move_chain(s, w));
+    if (!lmc__is_linked(w) || !lmc__is_run_complete(&s->reader, w))
+        LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
+    w->chain = SIZE_MAX;
+    return LMC_OK;
+}
+
+/* A stream of a lost FILE section: it has the runs behind the last unknown one, which do not fit
+ * into the last stream. */
+static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
+{
+    lmc__listing *const l = &r->tables.listing;
+    lmc__stream *stream;
+    size_t i, n;
+    LMC__TRY(lmc__add_unknown_stream(r));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    n = w->certain > stream[-1].first_run ? lmc__count_runs(&r->tables) - w->certain : 0;
+    stream[-1].n_runs -= n;
+    stream->n_runs = n;
+    stream->first_run -= n;
+    w->covered = 0;
+    for (i = 0; i < n; i++) w->covered += lmc__run_at(r, stream->first_run + i)->run.size;
+    return LMC_OK;
+}
+
+/* A RUN body. One that breaks the rules leaves an unknown run. */
+static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t *body, size_t size)
 {
     lmc_reader *const r = &s->reader;
-    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
-    const int is_file = lmc__is_kind(section, "FILE");
-    /* without an index bodies are kept, one behind the other */
-    lmc__buffer *const kept = s->damage.has_index ? &s->body : &r->tables.index;
-    const uint8_t *body;
-    int is_intact;
-    /* a section before it takes so many bytes at least */
-    if (section->number > w->at / 28 + 1) return LMC_OK;
-    if (!lmc__may_claim(s, section->size)) return LMC_OK;
-    if (s->damage.has_index) kept->size = 0;
-    LMC__TRY(lmc__reserve(kept, section->size + 1)); /* so that data is not NULL */
-    body = kept->data + kept->size;
-    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, kept->data + kept->size,
-                         (size_t)section->size);
-    is_intact = r->coder->wave.k->crc32c(0, body, (size_t)section->size) == section->body_crc;
-    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
-    s->damage.n_sections += !is_intact;
-    if (!s->damage.has_index) {
-        LMC__TRY(lmc__keep_section(s, w, section, is_file ? LMC__KIND_FILE : LMC__KIND_RUN,
-                                   kept->size, is_intact));
-        if (is_intact) kept->size += (size_t)section->size;
+    lmc__tables *const t = &r->tables;
+    const size_t n_segments = t->segments.size;
+    const lmc__stream *stream;
+    uint64_t position = 0;
+    enum lmc_status status;
+    lmc__run run;
+    lmc__cursor c;
+    c.p = body;
+    c.end = body + size;
+    if (t->listing.n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
+    w->next_block = 0;
+    if (lmc__get_run(&c, &run) != LMC_OK) return lmc__begin_unknown_run(r, w);
+    stream = lmc__stream_at(&t->listing, t->listing.n_streams - 1);
+    if (run.size > lmc__min64(stream->size, LMC__MAX_FILE_SIZE) - w->covered)
+        LMC__TRY(lmc__split_stream(r, w));
+    if (run.size > LMC__MAX_FILE_SIZE - w->covered) return lmc__begin_unknown_run(r, w);
+    status = lmc__parse_run(&run, &t->segments, body, size, &t->listing, t->listing.n_streams - 1,
+                            &position);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status != LMC_OK) {
+        t->segments.size = n_segments;
+        return lmc__begin_unknown_run(r, w);
     }
-    w->has_run = 0;
-    w->n_blocks = w->next_block = 0;
-    if (is_file) {
-        w->next_file = section->number + 1;
-        w->is_stream_start = 1;
-    } else lmc__begin_walked_run(s, w, section, is_intact ? body : NULL);
-    w->state = LMC__IN_ROW;
-    w->last = is_file ? LMC__LAST_FILE : LMC__LAST_RUN;
-    /* Head_CRC does not cover Body_CRC, the header's last four bytes: of a damaged section, they
-     * may be the first of something else */
-    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
-    *step = size;
+    w->covered += run.size;
+    return lmc__add_found_run(r, &run);
+}
+
+/* A FILE body. One that describes no valid files leaves one file of which nothing is known. */
+static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8_t *body,
+                                       size_t size)
+{
+    lmc__listing *const l = &s->reader.tables.listing;
+    const enum lmc_status status = lmc__list_files(l, body, size);
+    w->next_block = w->covered = 0;
+    w->certain = lmc__count_runs(&s->reader.tables);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status != LMC_OK) return lmc__add_unknown_stream(&s->reader);
+    lmc__stream_at(l, l->n_streams - 1)->first_run = w->certain;
     return LMC_OK;
 }
 
-/* An ancillary section, of any size: it is passed over. Its body is compared with its CRC, as that
- * is all that speaks for it where it should not be. */
-static void lmc__meet_ancillary(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                uint64_t *step)
+/* What a section tells, where there is no index. */
+static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
+                                         int is_intact)
 {
-    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
-    uint64_t i;
-    uint32_t crc = 0;
-    int is_intact;
-    if (!lmc__may_claim(s, section->size)) return;
-    for (i = LMC__SECTION_HEADER_SIZE; i < size;) {
-        uint8_t bytes[4096];
-        const size_t n = (size_t)lmc__min64(size - i, sizeof bytes);
-        (void)lmc__read_rest(&s->reader, w->at + i, bytes, n);
-        crc = s->reader.coder->wave.k->crc32c(crc, bytes, n);
-        i += n;
-    }
-    is_intact = crc == section->body_crc;
-    if (!is_intact && !lmc__is_linked(w)) return;
-    s->damage.n_sections += !is_intact;
-    w->n_blocks = w->next_block = 0; /* all of the run at hand were there, if it is linked */
-    w->has_run = 0;
-    w->state = LMC__IN_ROW;
-    w->last = LMC__LAST_NOTHING;
-    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
-    *step = size;
-}
-
-/* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
- * follow, and lie within the file and the limits. */
-static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
-                                            uint64_t *step)
-{
-    const lmc_reader *const r = &s->reader;
-    const uint64_t limit = lmc__index_limit(r);
-    lmc__section section;
-    if (!lmc__is_kind_valid((const char *)p) ||
-        lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
-        !lmc__is_next(s, w, &section) ||
-        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE)
-        return LMC_OK;
-    if (lmc__is_ancillary(&section)) {
-        lmc__meet_ancillary(s, w, &section, step);
+    const size_t size = is_intact ? (size_t)section->size : 0;
+    if (lmc__is_ancillary(section) || lmc__is_kind(section, "INDX")) return LMC_OK;
+    LMC__TRY(lmc__end_run(s, w));
+    if (lmc__is_kind(section, "BLKS")) {
+        w->is_ended = 1;
+        s->damage.is_complete = s->damage.n_breaks == 0 && lmc__is_linked(w);
+        s->rows_at = w->at + LMC__SECTION_HEADER_SIZE;
+        s->n_rows = is_intact && size % LMC__BLOCK_ENTRY_SIZE == 0 ? size / LMC__BLOCK_ENTRY_SIZE
+                                                                   : UINT64_MAX;
         return LMC_OK;
     }
-    if (section.size > limit || s->sections.size > limit) return LMC_OK;
-    return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
-                                          : lmc__meet_section(s, w, &section, step);
+    w->is_ended = 0;
+    s->body.size = 0;
+    LMC__TRY(lmc__reserve(&s->body, size + 1)); /* so that data is not NULL */
+    (void)lmc__read_rest(&s->reader, w->at + LMC__SECTION_HEADER_SIZE, s->body.data, size);
+    return lmc__is_kind(section, "FILE") ? lmc__take_files(s, w, s->body.data, size)
+                                         : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* The runs that a block may belong to: number j, from that of the run at hand on; NULL: no more.
- * With an index, that and three more, for the sections of a few may be lost in between; without,
- * only the run at hand is known. entries: as of lmc__fits_run. */
-static const lmc__run *lmc__walked_run(const lmc_salvage *s, const lmc__walk *w, size_t j,
-                                       const uint8_t **entries)
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
+ * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
+ * begins another. */
+static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
+                                       size_t *run_number)
 {
-    const lmc_reader *const r = &s->reader;
-    const size_t first = w->after ? w->after - 1 : 0;
-    *entries = NULL;
-    if (!s->damage.has_index) return w->has_run && j == first ? &w->run : NULL;
-    if (j >= lmc__count_runs(&r->tables) || j >= first + 4) return NULL;
-    *entries = lmc__run_at(r, j)->blocks;
-    return &lmc__run_at(r, j)->run;
-}
-
-/* The header of a block whose numbers are right for run number j. Linked, only the next block of
- * the run at hand is taken: what else stands there may be content of one that was shortened. *step:
- * its size, if it is taken. */
-static enum lmc_status lmc__meet_block(lmc_salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
-                                       const lmc__found_block *block, uint64_t *step)
-{
-    const size_t first = w->after ? w->after - 1 : 0;
-    const int is_in_run = w->last == LMC__LAST_RUN || w->last == LMC__LAST_BLOCK;
-    if (lmc__is_linked(w) && (!is_in_run || j != first || block->block != w->next_block))
-        return LMC_OK;
-    LMC__TRY(lmc__append(&s->blocks, block, sizeof *block));
-    w->after = (uint32_t)j + 1;
-    w->next_block = (uint64_t)block->block + 1;
-    w->n_blocks = run->n_blocks;
-    w->is_after_known = 1;
-    w->is_stream_start = 0;
-    if (w->state == LMC__SEARCHING) w->state = LMC__LINKED;
-    w->last = LMC__LAST_BLOCK;
-    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
-    *step = block->size;
+    lmc_reader *const r = &s->reader;
+    const size_t at_hand = lmc__run_at_hand(r);
+    const lmc__run *const run = at_hand == SIZE_MAX ? NULL : &lmc__run_at(r, at_hand)->run;
+    if (!run || (lmc__is_known_run(r, at_hand)
+                     ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
+                           (number < w->next_block &&
+                            (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
+                     : number < w->next_block))
+        LMC__TRY(lmc__begin_unknown_run(r, w));
+    *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
 }
 
-/* What looks like the header of a block is at p. Run and block are not stored in it, but follow
- * from its CRC (lmc__header_state): a run is tried by working out the block's number, which must
- * then be below the run's count, and the size right for it. If no run that is known fits, it is
- * kept as an orphan: its section may be lost, or come later. */
+/* -- with an index, but not its rows -- */
+
+typedef struct lmc__place_search {
+    const lmc_reader *reader;
+    uint64_t at;
+} lmc__place_search;
+
+static int lmc__ends_before(const void *context, size_t i)
+{
+    const lmc__place_search *const search = (const lmc__place_search *)context;
+    return lmc__run_at(search->reader, i)->end <= search->at;
+}
+
+/* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
+ * break on things are where the index is: further behind, or before. */
+static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
+                                size_t length)
+{
+    const lmc_reader *const r = &s->reader;
+    const lmc__reader_run *run;
+    lmc__place_search search;
+    size_t i;
+    search.reader = r;
+    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
+    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
+    run = lmc__run_at(r, i);
+    return search.at >= run->at && number < run->run.n_blocks &&
+                   lmc__block_size_at(&run->run, number) == length
+               ? i
+               : SIZE_MAX;
+}
+
+/* -- headers -- */
+
+/* The block, whose header is right, is intact, as far as can be told without its prediction. */
+static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *info, uint64_t at,
+                                        int *is_intact)
+{
+    lmc_reader *const r = &s->reader;
+    lmc__coder *const c = r->coder;
+    enum lmc_status status;
+    *is_intact = 0;
+    if (!lmc__may_claim(s, (uint64_t)info->encoded_size + info->size)) return LMC_OK;
+    LMC__TRY(lmc__set_coder(c, info->size, 1, 0));
+    c->in[0].size = s->range.size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], info->encoded_size));
+    LMC__TRY(lmc__reserve(&s->range, info->size));
+    if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
+    status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
+    *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
+    return LMC_OK;
+}
+
+/* What looks like the header of a block is at p. *step: its size, if it is passed over. */
 static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
-    const lmc__kernels *const k = s->reader.coder->wave.k;
-    const lmc__run *run;
-    const uint8_t *entries;
-    lmc_block_info info;
-    lmc__orphan o;
-    size_t j;
-    if (!lmc__is_linked(w) && !lmc__may_claim(s, 0)) return LMC_OK;
+    const uint64_t most = s->damage.has_index ? s->reader.tables.n_rows
+                                              : s->reader.source.size / (LMC_BLOCK_HEADER_SIZE + 1);
+    const uint32_t header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
+    lmc_block_info info, next;
+    uint32_t number;
+    lmc__found_block f;
+    size_t run = 0, n;
+    int is_passed = 0;
     if (lmc__parse_block_info(p, &info) != LMC_OK ||
         info.encoded_size > s->reader.source.size - w->at ||
         info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
         return LMC_OK;
-    memset(&o, 0, sizeof o);
-    o.block.at = w->at;
-    o.block.size = (uint32_t)info.encoded_size;
-    o.block.length = (uint32_t)info.size;
-    o.block.crc = info.crc;
-    o.block.header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
-    o.block.has_prediction = (uint8_t)info.has_prediction;
-    o.block.trust = w->state == LMC__IN_ROW ? LMC__TRUST_ROW : LMC__TRUST_LONE;
-    if (w->at < w->outer_end) {
-        o.block.trust = LMC__TRUST_INNER;
-        o.block.outer_run = w->outer_run;
-        o.block.outer_block = w->outer_block;
+    number = lmc__number_of(p);
+    if (number >= most) return LMC_OK;
+    if (!s->damage.has_index) LMC__TRY(lmc__take_block(s, w, number, info.size, &run));
+    else if (!s->has_rows) run = lmc__run_of_place(s, w, number, info.size);
+    if (run == SIZE_MAX) return LMC_OK;
+    memset(&f, 0, sizeof f);
+    f.key = s->damage.has_index && s->has_rows ? info.encoded_size | (uint64_t)header_crc << 32
+                                               : (uint64_t)run << 32 | number;
+    f.at = w->at;
+    f.size = (uint32_t)info.encoded_size;
+    f.length = (uint32_t)info.size;
+    f.crc = info.crc;
+    f.header_crc = header_crc;
+    f.has_prediction = (uint8_t)info.has_prediction;
+    if (!lmc__is_linked(w)) {
+        s->damage.n_breaks++;
+        w->chain = lmc__count_found(s);
     }
-    o.state = lmc__header_state(p);
-    o.after = w->after;
-    o.after_at = w->after_at;
-    for (j = w->after ? w->after - 1 : 0; (run = lmc__walked_run(s, w, j, &entries)) != NULL; j++) {
-        o.block.run = (uint32_t)j;
-        o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
-        if (lmc__fits_run(run, entries, &o.block))
-            return lmc__meet_block(s, w, run, j, &o.block, step);
+    LMC__TRY(lmc__append(&s->blocks, &f, sizeof f));
+    w->last_end = w->at + f.size;
+    w->next_block = (uint64_t)number + 1;
+    *step = 1;
+    if (s->end >= w->last_end && s->end - w->last_end >= LMC_BLOCK_HEADER_SIZE) {
+        LMC__TRY(lmc__view(s, w->last_end, LMC_BLOCK_HEADER_SIZE, 4096, &p, &n));
+        is_passed = p[0] == LMC__BLOCK_SYNC && lmc__parse_block_info(p, &next) == LMC_OK &&
+                    lmc__number_of(p) == w->next_block;
     }
-    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(s, LMC_BLOCK_HEADER_SIZE))
-        return lmc__append(&s->orphans, &o, sizeof o);
+    if (!is_passed) LMC__TRY(lmc__check_block(s, &info, w->at, &is_passed));
+    if (is_passed) *step = f.size;
     return LMC_OK;
 }
 
-/* Nothing that fits is where the last thing ends: the search begins at w->resume. If that was a
- * block and its bytes may not be searched (too much was read twice), it is taken back: what it
- * hides would be lost silently otherwise. */
-static void lmc__break_link(lmc_salvage *s, lmc__walk *w)
+/* What looks like the header of a section is at p. It must have its Head_CRC, and lie within the
+ * file. *step: its size, if it is passed over. */
+static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
+                                            uint64_t *step)
 {
-    s->damage.n_breaks++;
-    if (w->last == LMC__LAST_BLOCK) {
-        const lmc__found_block *const last = lmc__found_at(s, lmc__count_found(s) - 1);
-        if (lmc__may_claim(s, w->last_size)) {
-            w->outer_end = w->at;
-            w->outer_run = last->run;
-            w->outer_block = last->block;
-        } else
-            s->blocks.size -= sizeof *last; /* its bytes cannot be searched: it may hide others */
+    lmc_reader *const r = &s->reader;
+    lmc__section section;
+    uint64_t size;
+    int is_intact;
+    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE ||
+        !lmc__may_claim(s, section.size))
+        return LMC_OK;
+    if (!lmc__is_ancillary(&section) && section.size > lmc__index_limit(r)) return LMC_OK;
+    size = LMC__SECTION_HEADER_SIZE + section.size;
+    is_intact =
+        lmc__crc_of_file(s, w->at + LMC__SECTION_HEADER_SIZE, section.size) == section.body_crc;
+    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
+    if (is_intact && lmc__is_kind(&section, "INDX") && !s->damage.has_index) {
+        LMC__TRY(lmc__take_index(s, w->at, size, 0));
+        if (s->damage.has_index) return LMC_OK;
     }
-    w->is_after_known = w->is_stream_start = 0;
-    w->state = LMC__SEARCHING;
-    w->at = w->resume;
+    if (!s->damage.has_index) LMC__TRY(lmc__take_section(s, w, &section, is_intact));
+    s->damage.n_breaks += !lmc__is_linked(w);
+    s->damage.n_sections += !is_intact;
+    w->last_end = w->at + size;
+    *step = is_intact ? size : 1;
+    return LMC_OK;
 }
 
-/* No section fits into what is left of the file. Where that is also the end of what should be
- * there, nothing is missing at the end. */
-static void lmc__meet_end(lmc_salvage *s, lmc__walk *w)
-{
-    const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
-    const int has_all_runs = !s->damage.has_index || w->after == lmc__count_runs(&s->reader.tables);
-    if (!lmc__is_linked(w)) {
-        w->state = LMC__ENDED;
-    } else if (w->at == s->end && has_all_blocks && has_all_runs) {
-        if (s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
-        w->state = LMC__ENDED;
-    } else lmc__break_link(s, w);
-}
-
-/* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
- * byte of blocks, and the first letters of the kinds of sections. */
+/* The whole walk; when it meets the index, all is searched again with its help. While searching,
+ * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
+ * letters of the kinds of sections. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
+    const int had_index = s->damage.has_index;
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first[(uint8_t)'F'] = is_first[(uint8_t)'R'] =
-        is_first[(uint8_t)'I'] = 1;
+        is_first[(uint8_t)'B'] = is_first[(uint8_t)'I'] = 1;
     memset(&is_first[(uint8_t)'a'], 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
-    w.state = LMC__LINKED;
-    w.at = LMC__HEADER_SIZE;
-    w.resume = s->damage.has_header ? LMC__HEADER_SIZE : 0;
-    w.is_after_known = 1;
-    while (w.state != LMC__ENDED) {
-        uint64_t step = 0; /* 0: nothing is taken */
+    w.last_end = LMC__HEADER_SIZE;
+    w.at = s->damage.has_header ? LMC__HEADER_SIZE : 0;
+    w.chain = SIZE_MAX;
+    while (w.at < s->end && s->end - w.at >= LMC__SECTION_HEADER_SIZE) {
+        const size_t wanted = (size_t)lmc__min64(LMC_BLOCK_HEADER_SIZE, s->end - w.at);
+        uint64_t step = 0; /* 0: nothing begins here */
         const uint8_t *p;
-        size_t n, i;
-        if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
-            lmc__meet_end(s, &w);
-            continue;
+        size_t n;
+        LMC__TRY(lmc__view(s, w.at, wanted, lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
+        if (p[0] != LMC__BLOCK_SYNC) {
+            if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
+        } else if (wanted == LMC_BLOCK_HEADER_SIZE) {
+            LMC__TRY(lmc__look_at_block(s, &w, p, &step));
         }
-        LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
-                           lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
-        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
-        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
-        if (step) {
-            w.last_size = step;
-            w.at += step;
-        } else if (lmc__is_linked(&w)) {
-            lmc__break_link(s, &w);
-        } else {
-            for (i = 1; i < n && !is_first[p[i]]; i++) {}
-            w.at += i;
+        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* with its help */
+        if (step == 0) {
+            LMC__TRY(lmc__view(s, w.at, 1, 0, &p, &n));
+            for (step = 1; step < n && !is_first[p[step]]; step++) {}
         }
+        w.at += step;
     }
+    s->damage.n_breaks += w.last_end != s->end && (s->damage.has_index || s->damage.has_trailer);
+    if (!s->damage.has_index && !w.is_ended && s->reader.tables.listing.n_streams)
+        LMC__TRY(lmc__begin_unknown_run(&s->reader, &w));
     return LMC_OK;
 }
-#endif /* LMC_NO_SALVAGE */
-
-/* == snapshot/salvage_place.h ================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* From what the walk has found to tables: which bytes of which file each block is.
- *
- * With an index that is known. Without, it is put together in this order, each step from what the
- * ones before have made certain:
- *     1. sections: streams and runs whose sections are intact (lmc__collect_sections)
- *     2. orphans of known runs: blocks whose numbers fit one of those (lmc__adopt_orphans)
- *     3. orphans of unknown runs: their run's number, where only one is possible
- *        (lmc__number_orphans)
- *     4. the place of each run in the streams, where sections and runs beside it leave only one
- *        (lmc__place_runs)
- *     5. of blocks with the same position the best, and up to three copies (lmc__choose_blocks)
- *     6. blocks of runs that have no place go behind the others (lmc__part_blocks)
- *     7. what each run is predicted by, if that is still known (lmc__finish_runs)
- * What is not certain is not guessed: it stays without a place, or is not handed out. */
-
-/* -- tables with gaps -- */
-
-/* At least n streams; of those that are new nothing is known, not even that they exist: a later one
- * speaks of them. Each is taken for one file. Whoever asks has made sure that n is in proportion to
- * the file's size. */
-static enum lmc_status lmc__extend_streams(lmc_reader *r, size_t n)
-{
-    while (r->tables.listing.n_streams < n) {
-        lmc__listed_file *f;
-        lmc__stream *stream;
-        LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
-        LMC__TRY(lmc__add_file(&r->tables.listing, &f));
-        f->file.path = "";
-        f->file.size = stream->size = LMC_UNKNOWN_SIZE;
-        stream->is_unknown = 1;
-    }
-    return LMC_OK;
-}
-
-/* The stream of a run without a place. */
-#define LMC__NO_STREAM SIZE_MAX
-
-/* At least n runs, likewise: without a place. A prediction of LMC_ERR_LOST is what marks a run
- * as unknown; it stays when the run gets a place, as only its section would tell. */
-static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
-{
-    while (lmc__count_runs(&r->tables) < n) {
-        lmc__reader_run *run;
-        LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
-        run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
-        run->prediction = LMC_ERR_LOST;
-        run->run.stream = LMC__NO_STREAM;
-        run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
-    }
-    return LMC_OK;
-}
-
-/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
- * blocks can be read, but not those that have a prediction. */
-static int lmc__is_known_run(const lmc_reader *r, size_t number)
-{
-    return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
-}
-
-/* Makes the run one of its stream's. A stream's runs are those from its first to its last; in
- * between there may be some of which nothing is known.
- *
- *     runs      0 1 2 | 3 ? 5 | ? 7        "?": not found
- *     streams     0   |   1   |  2         stream 1: first_run 3, n_runs 3 */
-static void lmc__add_run_to_stream(lmc_reader *r, size_t number)
-{
-    lmc__stream *const f = lmc__stream_at(&r->tables.listing, lmc__run_at(r, number)->run.stream);
-    if (f->n_runs == 0) f->first_run = number;
-    else if (number < f->first_run) {
-        f->n_runs += f->first_run - number;
-        f->first_run = number;
-    }
-    if (number - f->first_run >= f->n_runs) f->n_runs = number - f->first_run + 1;
-}
-
-/* -- 1 -- */
-
-static const lmc__found_section *lmc__section_at(const lmc_salvage *s, size_t i)
-{
-    return (const lmc__found_section *)(const void *)s->sections.data + i;
-}
-
-/* A FILE section. One that describes no valid files leaves one file of which nothing is known. Of
- * two with one number the first counts; numbers that are left out become files of which nothing is
- * known. */
-static enum lmc_status lmc__collect_files(lmc_salvage *s, const lmc__found_section *found)
-{
-    lmc_reader *const r = &s->reader;
-    lmc__listing *const l = &r->tables.listing;
-    enum lmc_status status = LMC_OK;
-    if (found->number < l->n_streams) return LMC_OK;
-    LMC__TRY(lmc__extend_streams(r, found->number));
-    if (found->is_intact)
-        status =
-            lmc__list_files(l, r->tables.index.data + (size_t)found->body_at, (size_t)found->size);
-    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    return lmc__extend_streams(r, (size_t)found->number + 1);
-}
-
-/* A RUN section: what it says of itself. Where the run lies it does not say. Of two with one number
- * the first counts; first_block: of its section, until it has a place. */
-static enum lmc_status lmc__collect_run(lmc_salvage *s, size_t i)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__found_section *const found = lmc__section_at(s, i);
-    lmc__reader_run *run;
-    lmc__run parsed;
-    lmc__cursor c;
-    c.p = r->tables.index.data + (size_t)found->body_at;
-    c.end = c.p + (size_t)found->size;
-    if (found->number < lmc__count_runs(&r->tables) || !found->is_intact ||
-        lmc__get_run(&c, &parsed) != LMC_OK)
-        return LMC_OK;
-    LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
-    run = lmc__run_at(r, found->number);
-    run->run = parsed;
-    run->run.stream = LMC__NO_STREAM;
-    run->prediction = LMC_OK;
-    run->first_block = i;
-    return LMC_OK;
-}
-
-/* By kind and number; those of one number in the order in which they lie. */
-static int lmc__compare_sections(const void *x, const void *y)
-{
-    const lmc__found_section *const a = *(const lmc__found_section *const *)x;
-    const lmc__found_section *const b = *(const lmc__found_section *const *)y;
-    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
-    if (a->number != b->number) return a->number < b->number ? -1 : 1;
-    return a < b ? -1 : a > b;
-}
-
-/* Of sections with the same number all but one are copies, and in the wrong place: no run begins a
- * stream then because it stands behind one of them. Of FILE sections the one that continues the
- * numbers before it is kept, or the last. */
-static enum lmc_status lmc__mark_copies(lmc_salvage *s)
-{
-    lmc__found_section *const found = (lmc__found_section *)(void *)s->sections.data;
-    const size_t n = s->sections.size / sizeof *found;
-    lmc__found_section **sorted, *spare;
-    lmc__buffer pointers;
-    uint32_t next = 0;
-    size_t i;
-    lmc__init_buffer(&pointers, s->reader.options.alloc_user);
-    LMC__TRY(lmc__reserve(&pointers, n * sizeof *sorted));
-    sorted = (lmc__found_section **)(void *)pointers.data;
-    for (i = 0; i < n; i++) sorted[i] = &found[i];
-    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_sections, &spare);
-    for (i = 1; i < n; i++)
-        if (sorted[i]->kind == sorted[i - 1]->kind && sorted[i]->number == sorted[i - 1]->number) {
-            sorted[i - 1]->has_copy = 1; /* behind it */
-            if (sorted[i]->kind == LMC__KIND_RUN)
-                sorted[i]->after = sorted[i - 1]->after = UINT32_MAX;
-        }
-    lmc__free_buffer(&pointers);
-    for (i = 0; i < n; i++) {
-        if (found[i].kind != LMC__KIND_FILE) continue;
-        if (found[i].number < next || (found[i].number != next && found[i].has_copy))
-            found[i].kind = LMC__KIND_COPY;
-        else next = found[i].number + 1;
-    }
-    return LMC_OK;
-}
-
-/* Sections in the order in which they lie. Those whose numbers contradict what came before them
- * count as lost. */
-static enum lmc_status lmc__collect_sections(lmc_salvage *s)
-{
-    const size_t n = s->sections.size / sizeof(lmc__found_section);
-    size_t i;
-    if (n != 0) LMC__TRY(lmc__mark_copies(s));
-    for (i = 0; i < n; i++) {
-        if (lmc__section_at(s, i)->kind == LMC__KIND_FILE)
-            LMC__TRY(lmc__collect_files(s, lmc__section_at(s, i)));
-        else if (lmc__section_at(s, i)->kind == LMC__KIND_RUN) LMC__TRY(lmc__collect_run(s, i));
-    }
-    return LMC_OK;
-}
-
-/* -- 2 -- */
-
-#define LMC__MAX_TRIES ((uint64_t)1 << 26)
-
-/* Finds the known runs of orphans, trying those that follow the one before them first: blocks that
- * were moved, or whose section came later. A block that is in the wrong place is no longer one of a
- * row. The number of tries is bounded, for a hostile file can have as many orphans as runs.
- *
- * How a header tells its run: the Header_CRC covers the position, which is not stored (spec 7). As
- * a CRC is linear, header and CRC give state, and for each run number the one block number with
- * which the CRC would be right is state ^ lmc__run_state(run). A wrong run gives any number of 32
- * bits, and that must name a block of the run that has this size: a chance of n_blocks in 2^32. */
-static enum lmc_status lmc__adopt_orphans(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
-    lmc__orphan *const o = (lmc__orphan *)(void *)s->orphans.data;
-    uint64_t tries = 0;
-    size_t i, j, n_left = 0;
-    for (i = 0; i < n; i++) {
-        const size_t first = o[i].after ? o[i].after - 1 : 0;
-        int is_found = 0;
-        for (j = 0; j < n_runs && tries < LMC__MAX_TRIES && !is_found; j++, tries++) {
-            const size_t number = (first + j) % n_runs;
-            o[i].block.block = o[i].state ^ lmc__run_state(k, (uint32_t)number);
-            is_found = lmc__is_known_run(r, number) &&
-                       lmc__fits_run(&lmc__run_at(r, number)->run, lmc__run_at(r, number)->blocks,
-                                     &o[i].block);
-            if (is_found) o[i].block.run = (uint32_t)number;
-        }
-        if (is_found) {
-            if (o[i].block.trust == LMC__TRUST_ROW) o[i].block.trust = LMC__TRUST_LONE;
-            LMC__TRY(lmc__append(&s->blocks, &o[i].block, sizeof o[i].block));
-        } else o[n_left++] = o[i];
-    }
-    s->orphans.size = n_left * sizeof *o;
-    if (s->damage.has_index) s->orphans.size = 0; /* all runs are known: these are none of theirs */
-    return LMC_OK;
-}
-
-/* -- 3 -- */
-
-/* Orphans of unknown runs. For each run number, the header's CRC gives a block number
- * (lmc__header_state). For the right run it is small: blocks take 25 bytes at least, so there are
- * no more of them than the bytes since the last known section can hold. For a wrong one it is a
- * random number of 32 bits, which is small with a chance of `most` in 2^32. So of the next 16
- * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
- *
- * They go behind the blocks of known runs, sorted; *numbered: the first of them. */
-static enum lmc_status lmc__number_orphans(lmc_salvage *s, size_t *numbered)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__kernels *const k = r->coder->wave.k;
-    const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
-    const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
-    size_t i, j;
-    *numbered = lmc__count_found(s);
-    for (i = 0; i < n; i++) {
-        const uint64_t most = o[i].block.at < o[i].after_at
-                                  ? 0
-                                  : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
-        const size_t from =
-            o[i].after && (o[i].after > n_runs || !lmc__is_known_run(r, o[i].after - 1))
-                ? o[i].after - 1
-                : o[i].after;
-        lmc__found_block found = o[i].block;
-        unsigned n_found = 0;
-        for (j = from;
-             j < from + 16 && j <= UINT32_MAX && (j >= n_runs || !lmc__is_known_run(r, j)); j++) {
-            const uint32_t number = o[i].state ^ lmc__run_state(k, (uint32_t)j);
-            if (number > most) continue;
-            n_found++;
-            found.run = (uint32_t)j;
-            found.block = number;
-        }
-        if (n_found == 1) {
-            LMC__TRY(lmc__append(&s->blocks, &found, sizeof found));
-            LMC__TRY(lmc__extend_runs(r, (size_t)found.run + 1));
-        }
-    }
-    if (lmc__count_found(s) != *numbered)
-        lmc__sort_found(lmc__found_at(s, *numbered), lmc__count_found(s) - *numbered);
-    return LMC_OK;
-}
-
-/* -- 4 --
- *
- * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
- * that follows from what is before and behind it. A FILE section says how long its stream is, and
- * where it was found says which runs come before it.
- *
- *     sections  F0 R0 R1 .. R3 F1 R4          "..": lost
- *     stream 0  |--- 0 ---|--- 1 ---|    ?    |--- 3 ---|    3 ends where the stream does
- *     stream 1  |--- 4 ---|
- *
- * Of an unknown run (2, here) it is known where it begins, if the one before has a place. Its
- * blocks say how long they are, so where all of them are there it has an end, too. */
-
-typedef struct lmc__placing {
-    lmc_salvage *s;
-    size_t numbered;   /* blocks of unknown runs, from this one of those found on */
-    size_t section;    /* the next one that may be that of a stream */
-    size_t stream;     /* at hand */
-    uint64_t limit_at; /* where in the file the section behind its runs begins */
-    size_t run, end;   /* the next of its runs, and the one behind its last; SIZE_MAX: not known */
-    size_t placed;     /* behind the last run that got a place */
-    uint64_t position; /* within the stream: where the next run begins */
-    uint64_t stop;     /* where what is lost must end */
-} lmc__placing;
-
-/* A known run gets that place, if it fits. */
-static enum lmc_status lmc__place_known(lmc__placing *x, size_t number, uint64_t start,
-                                        int *is_placed)
-{
-    lmc_reader *const r = &x->s->reader;
-    lmc__listing *const l = &r->tables.listing;
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    const lmc__found_section *const found = lmc__section_at(x->s, (size_t)run->first_block);
-    const size_t n_segments = r->tables.segments.size;
-    uint64_t position = start;
-    lmc__run parsed;
-    enum lmc_status status;
-    *is_placed = 0;
-    if (run->run.size > x->stop - start) return LMC_OK;
-    status =
-        lmc__parse_run(&parsed, &r->tables.segments, r->tables.index.data + (size_t)found->body_at,
-                       (size_t)found->size, l, x->stream, &position);
-    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    if (status == LMC_OK) run->run = parsed;
-    else {
-        /* a segment may say that it is the rest of its piece, and pieces not be known: what the
-         * run is predicted by is lost, but nothing else */
-        r->tables.segments.size = n_segments;
-        run->prediction = LMC_ERR_CORRUPT;
-        run->run.start = start;
-        run->run.stream = x->stream;
-    }
-    lmc__add_run_to_stream(r, number);
-    if (number >= x->placed) x->placed = number + 1;
-    *is_placed = 1;
-    return LMC_OK;
-}
-
-/* Of the numbered blocks the first one of a run that is not before that. */
-static size_t lmc__find_numbered(const lmc__placing *x, size_t run)
-{
-    size_t first = x->numbered, n = lmc__count_found(x->s) - first;
-    while (n != 0) {
-        if (lmc__found_at(x->s, first + n / 2)->run < run) {
-            first += n / 2 + 1;
-            n -= n / 2 + 1;
-        } else n /= 2;
-    }
-    return first;
-}
-
-/* A section begins there. */
-static int lmc__is_section(const lmc_salvage *s, uint64_t at)
-{
-    size_t first = 0, n = s->sections.size / sizeof(lmc__found_section);
-    while (n != 0) { /* they were found from front to back */
-        if (lmc__section_at(s, first + n / 2)->at < at) {
-            first += n / 2 + 1;
-            n -= n / 2 + 1;
-        } else n /= 2;
-    }
-    return first < s->sections.size / sizeof(lmc__found_section) &&
-           lmc__section_at(s, first)->at == at;
-}
-
-/* Unknown run x->run, which begins at x->position: it gets that place if its blocks leave no doubt
- * how they lie.
- *
- * Its block size is that of the first block found, provided that another one shows that it is not
- * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
- * others must agree. The run ends with the last of its blocks that was found, and must not reach
- * into what is known. More may be lost behind it, unless none is missing and a section follows
- * right behind the last: then it is complete, and the next run begins there.
- *
- *     known      |--- run 4 ---|                         |--- run 6 ---|
- *     run 5                    |##0##|     |##2##|#3#|
- *                     position ^     block size <->  ^ at most where run 6 begins: x->stop */
-LMC__COLD static void lmc__place_unknown(lmc__placing *x, int *is_complete)
-{
-    lmc_reader *const r = &x->s->reader;
-    const size_t first = lmc__find_numbered(x, x->run),
-                 n = lmc__find_numbered(x, x->run + 1) - first;
-    const lmc__found_block *block;
-    size_t i, largest, n_missing;
-    uint64_t end;
-    lmc__run run;
-    *is_complete = 0;
-    if (n == 0) return;
-    block = lmc__found_at(x->s, first);
-    largest = block[0].length;
-    for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    /* a lone block, which might be the last: of what size the others are is not known */
-    if (i + 1 == n && block[0].block != 0) return;
-    if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
-        if (block[n - 1].block != 0) return;
-        largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
-    }
-    n_missing = block[0].block;
-    for (i = 0; i < n; i++) {
-        if (block[i].length > largest ||
-            (block[i].length < largest && block[i].block != block[n - 1].block))
-            return;
-        if (i && block[i].block > block[i - 1].block + 1) n_missing++;
-    }
-    if (block[n - 1].block > (x->stop - x->position) / largest) return;
-    end = x->position + block[n - 1].block * (uint64_t)largest;
-    if (block[n - 1].length > x->stop - end) return;
-    memset(&run, 0, sizeof run);
-    run.start = x->position;
-    run.size = end + block[n - 1].length - run.start;
-    run.block_size = largest;
-    run.n_blocks = (uint64_t)block[n - 1].block + 1;
-    run.stream = x->stream;
-    lmc__run_at(r, x->run)->run = run; /* its prediction stays LMC_ERR_LOST */
-    lmc__add_run_to_stream(r, x->run);
-    if (x->run >= x->placed) x->placed = x->run + 1;
-    *is_complete = n_missing == 0 && lmc__is_section(x->s, block[n - 1].at + block[n - 1].size);
-}
-
-/* The next run of the stream is one that lies behind the section of a later stream. */
-static int lmc__is_of_later_stream(const lmc__placing *x)
-{
-    const lmc_reader *const r = &x->s->reader;
-    size_t i;
-    uint64_t at;
-    if (x->run >= x->end || x->run >= lmc__count_runs(&r->tables)) return 1;
-    if (lmc__is_known_run(r, x->run))
-        at = lmc__section_at(x->s, (size_t)lmc__run_at(r, x->run)->first_block)->at;
-    else {
-        i = lmc__find_numbered(x, x->run);
-        if (i == lmc__count_found(x->s) || lmc__found_at(x->s, i)->run != x->run) return 0;
-        at = lmc__found_at(x->s, i)->at;
-    }
-    return at > x->limit_at;
-}
-
-/* The first run of the stream whose section is number i of those found; SIZE_MAX: not certain. */
-static size_t lmc__first_run_after(const lmc_salvage *s, size_t i)
-{
-    const size_t n = s->sections.size / sizeof(lmc__found_section);
-    if (lmc__section_at(s, i)->after != UINT32_MAX) return lmc__section_at(s, i)->after;
-    if (i + 1 < n && lmc__section_at(s, i + 1)->kind == LMC__KIND_RUN &&
-        lmc__section_at(s, i + 1)->after == 0)
-        return lmc__section_at(s, i + 1)->number;
-    return SIZE_MAX;
-}
-
-/* Which runs are those of the stream at hand, as its section and the next one that was found tell.
- * Run 0 is of the first stream. */
-static void lmc__bound_stream(lmc__placing *x)
-{
-    const lmc_salvage *const s = x->s;
-    const size_t n = s->sections.size / sizeof(lmc__found_section);
-    size_t i = x->section, run;
-    while (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
-                     lmc__section_at(s, i)->kind == LMC__KIND_COPY ||
-                     (lmc__section_at(s, i)->kind == LMC__KIND_FILE &&
-                      lmc__section_at(s, i)->number < x->stream)))
-        i++;
-    if (i < n && lmc__section_at(s, i)->kind == LMC__KIND_FILE &&
-        lmc__section_at(s, i)->number == x->stream) {
-        run = lmc__first_run_after(s, i);
-        if (run != SIZE_MAX) x->run = run;
-        for (i++; i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
-                            lmc__section_at(s, i)->kind == LMC__KIND_COPY);)
-            i++;
-    }
-    if (x->stream == 0) x->run = 0;
-    x->section = i;
-    x->limit_at = i < n ? lmc__section_at(s, i)->at : UINT64_MAX;
-    x->end = SIZE_MAX;
-    /* streams that are lost in between may have runs of their own */
-    if (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_INDEX
-                      ? x->stream + 1 == s->reader.tables.listing.n_streams
-                      : lmc__section_at(s, i)->number == x->stream + 1))
-        x->end = lmc__first_run_after(s, i);
-}
-
-/* From the front of the stream as far as it is certain; then from its end; then what is between.
- * The next stream begins with x->run, if that is known then. */
-static enum lmc_status lmc__place_stream(lmc__placing *x)
-{
-    lmc_reader *const r = &x->s->reader;
-    const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, x->stream);
-    const size_t n_runs = lmc__count_runs(&r->tables);
-    const int has_end = !stream->is_unknown;
-    int is_placed = x->run != SIZE_MAX;
-    size_t i, first;
-    x->position = 0;
-    x->stop = has_end ? stream->size : LMC__MAX_FILE_SIZE;
-    while (is_placed && x->position < x->stop && !lmc__is_of_later_stream(x)) {
-        if (lmc__is_known_run(r, x->run))
-            LMC__TRY(lmc__place_known(x, x->run, x->position, &is_placed));
-        else lmc__place_unknown(x, &is_placed);
-        if (!is_placed) break;
-        x->position += lmc__run_at(r, x->run++)->run.size;
-    }
-    if (is_placed && (!has_end || x->position == x->stop)) return LMC_OK;
-    first = x->run != SIZE_MAX ? x->run : x->placed;
-    for (i = has_end && x->end <= n_runs ? x->end : 0; i > first; i--) {
-        const uint64_t run_size = lmc__run_at(r, i - 1)->run.size;
-        if (!lmc__is_known_run(r, i - 1) || run_size > x->stop - x->position) break;
-        LMC__TRY(lmc__place_known(x, i - 1, x->stop - run_size, &is_placed));
-        if (!is_placed) break;
-        x->stop -= run_size;
-    }
-    if (x->run < n_runs && x->run < x->end && !lmc__is_known_run(r, x->run)) {
-        lmc__run_at(r, x->run)->run.stream = LMC__NO_STREAM; /* it may have reached too far */
-        lmc__place_unknown(x, &is_placed);
-    }
-    x->run = x->end;
-    return LMC_OK;
-}
-
-/* Every run for which there is only one place gets it; others have no bytes. */
-LMC__COLD static enum lmc_status lmc__place_runs(lmc_salvage *s, size_t numbered)
-{
-    lmc_reader *const r = &s->reader;
-    lmc__placing x;
-    size_t i;
-    memset(&x, 0, sizeof x);
-    x.s = s;
-    x.numbered = numbered;
-    LMC__TRY(lmc__extend_streams(r, lmc__count_runs(&r->tables) != 0)); /* at least one */
-    for (x.stream = 0; x.stream < r->tables.listing.n_streams; x.stream++) {
-        lmc__bound_stream(&x);
-        LMC__TRY(lmc__place_stream(&x));
-        /* the last section of a stream may be lost */
-        if (x.stream + 1 == r->tables.listing.n_streams && x.run < lmc__count_runs(&r->tables) &&
-            x.run >= x.placed)
-            LMC__TRY(lmc__extend_streams(r, x.stream + 2));
-    }
-    lmc__settle_runs(&r->tables);
-    for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (lmc__run_at(r, i)->run.stream == LMC__NO_STREAM) lmc__run_at(r, i)->run.size = 0;
-    return LMC_OK;
-}
-
-/* -- 5 -- */
-
-/* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
- * another one, as good, has other content, there is no telling which is right, and none is handed
- * out. In place: what is kept is never more than what was looked at.
- *
- *     trust    is preferred to        doubtful, where another content has
- *     INDEX    all others             - (there is one block at one place)
- *     ROW      LONE, INNER            ROW or LONE
- *     LONE     INNER                  LONE
- *     INNER                           INNER
- *
- * The order of lmc__sort_found puts the best of a position first.
- *
- * Before that, blocks go that do not fit their run after all: without an index, two sections may
- * have had the number, of which one was taken. */
-static void lmc__choose_blocks(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
-    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
-    size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) {
-        /* without an index, two sections may have had the number: blocks of the one that was not
-         * taken go */
-        const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
-        if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
-            f[n++] = f[i];
-    }
-    for (i = 0; i < n && s->damage.has_index; i++)
-        if (f[i].at == lmc__block_at(r)[lmc__run_at(r, f[i].run)->first_block + f[i].block])
-            f[i].trust = LMC__TRUST_INDEX;
-    lmc__sort_found(f, n);
-    for (i = 0; i < n; i = j) {
-        const lmc__found_block best = f[i];
-        size_t n_copies = 0;
-        f[n_kept] = best;
-        for (j = i + 1; j < n && f[j].run == best.run && f[j].block == best.block; j++) {
-            if (f[j].crc == best.crc && f[j].length == best.length) {
-                if (++n_copies < LMC__MAX_COPIES) f[n_kept + n_copies] = f[j]; /* at or before j */
-            } else if (f[j].trust == best.trust ||
-                       (f[j].trust == LMC__TRUST_LONE && best.trust == LMC__TRUST_ROW))
-                f[n_kept].is_doubtful = 1;
-        }
-        n_kept += 1 + lmc__min(n_copies, LMC__MAX_COPIES - 1);
-    }
-    s->blocks.size = n_kept * sizeof *f;
-    s->n_blocks = n_kept;
-}
-
-/* -- 6 -- */
-
-/* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
- * at the end, for whoever can make something of them.
- *
- *     s->blocks   |  run and number in order  |  run and number in order  |
- *                 0                  s->n_blocks        lmc__count_found
- *
- * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an
- * entry. */
-static enum lmc_status lmc__part_blocks(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
-    lmc__buffer unplaced;
-    enum lmc_status status = LMC_OK;
-    size_t i, n_kept = 0;
-    lmc__init_buffer(&unplaced, r->options.alloc_user);
-    for (i = 0; i < s->n_blocks && status == LMC_OK; i++) {
-        if (f[i].run < lmc__count_runs(&r->tables) && lmc__run_at(r, f[i].run)->run.size != 0)
-            f[n_kept++] = f[i];
-        else status = lmc__append(&unplaced, &f[i], sizeof f[i]);
-    }
-    s->n_blocks = n_kept;
-    s->blocks.size = n_kept * sizeof *f;
-    if (status == LMC_OK && unplaced.size)
-        status = lmc__append(&s->blocks, unplaced.data, unplaced.size);
-    lmc__free_buffer(&unplaced);
-    return status;
-}
-
-/* -- 7 -- */
-
-/* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
- * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
- * base: the header that would have told may be lost.
- *
- * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
- * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
-LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    size_t i, j;
-    for (i = 0; i < r->tables.listing.n_streams; i++) {
-        const lmc__stream *const f = lmc__stream_at(&r->tables.listing, i);
-        uint64_t end = 0;
-        for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
-            lmc__reader_run *const run = lmc__run_at(r, j);
-            if (run->run.size == 0) {
-                run->run.start = end;
-                run->run.stream = i;
-            }
-            end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
-            if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
-        }
-    }
-    return LMC_OK;
-}
-
 #endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/salvage_open.h =================================================================== */
@@ -26956,7 +26451,6 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
     uint8_t trailer[LMC__TRAILER_SIZE];
     uint64_t index_size, index_at;
-    int is_foreign = 0;
     if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
         !lmc__read_rest(r, end, trailer, sizeof trailer))
         return LMC_OK;
@@ -26968,23 +26462,36 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     /* one that was moved is good enough to look there */
     if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
         k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
-        return lmc__take_index(s, index_at, index_size, &is_foreign);
+        return lmc__take_index(s, index_at, index_size, 1);
     return LMC_OK;
 }
 
-/* The steps of the comment at the top. With an index, 1, 3 and 4 have nothing to find: it names all
- * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
+/* Of a BLKS that was found without an index: its rows, if they are as many as the known runs have
+ * blocks. Then no run is lost. */
+static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
+{
+    lmc__tables *const t = &s->reader.tables;
+    size_t i;
+    for (i = 0; i < lmc__count_runs(t); i++) {
+        lmc__table_run(t, i)->first_row = t->n_rows;
+        t->n_rows += lmc__table_run(t, i)->run.n_blocks; /* below 2^64, as each is below 2^32 */
+    }
+    if (t->n_rows != s->n_rows) return LMC_OK;
+    LMC__TRY(lmc__take_rows(s, s->rows_at, s->n_rows));
+    if (!s->has_rows) return LMC_OK;
+    s->damage.is_complete = 1;
+    for (i = 0; i < lmc__count_found(s); i++)
+        lmc__found_at(s, i)->key =
+            lmc__found_at(s, i)->size | (uint64_t)lmc__found_at(s, i)->header_crc << 32;
+    return LMC_OK;
+}
+
+/* With an index, all files and runs are in the tables since it was found (lmc__take_index). */
 static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
-    size_t numbered;
-    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
-    LMC__TRY(lmc__adopt_orphans(s));
-    if (!s->damage.has_index) {
-        LMC__TRY(lmc__number_orphans(s, &numbered));
-        LMC__TRY(lmc__place_runs(s, numbered));
-    }
+    if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
     lmc__choose_blocks(s);
-    LMC__TRY(lmc__part_blocks(s));
+    if (!s->damage.has_index) lmc__place_runs(s);
     return lmc__finish_runs(s);
 }
 
@@ -27002,25 +26509,18 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
- * found an index; then the tables. A file in which nothing is found at all is no LMC file.
- *
- * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
- * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
- * when the tables are full; what stays is in proportion to the blocks that were found. */
+/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
+ * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
+ * full; what stays is in proportion to the blocks that were found. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    int had_index;
     lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
-    s->outer_run = UINT32_MAX;
     s->end = r->source.size;
+    s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));
     LMC__TRY(lmc__salvage_trailer(s));
-    had_index = s->damage.has_index;
     LMC__TRY(lmc__walk_through(s));
-    if (s->damage.has_index && !had_index)
-        LMC__TRY(lmc__walk_through(s)); /* now that it is known */
     LMC__TRY(lmc__fill_tables(s));
     if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
@@ -27030,8 +26530,6 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
         s->damage.is_complete = 1;
     LMC__TRY(lmc__add_verdicts(s));
     s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
-    lmc__free_buffer(&s->orphans);
-    lmc__free_buffer(&s->sections);
     lmc__free_buffer(&s->body);
     lmc__free_buffer(&s->view);
     return LMC_OK;
@@ -27052,113 +26550,62 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
  * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
  * so that lmc_salvage_confirm can tell.
  *
- *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
- *                    sorted by run and number, copies side by side; n_blocks ^, then the others
- *
- *     lmc_salvage_next ---> the next block of that order, or the gap before it
+ *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
  * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Content_CRC, and Base_CRC with it, are checked here, each time that a block is asked for. */
+ * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
- * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
- * neighbour must not cost this one.
+/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
+ * but block by block: a damaged neighbour must not cost this one.
  *
  * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, and the block is
- * decoded over it. */
-static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
-                                        uint8_t *dst)
+ * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
+ * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
+ * had, that is said of an intact payload only: of another one, that it is damaged. */
+static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
+                                        const lmc__found_block *found, uint8_t *dst)
 {
-    static const lmc__streaming off = {0, NULL, 0, NULL};
-    const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
+    const lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
-    enum lmc_status status;
-    lmc_position position;
+    enum lmc_status status, prediction = run->prediction;
     lmc_block_info info;
-    if (block->has_prediction) { /* before the coder is in use, which may have to read it */
-        if (!run) return LMC_ERR_LOST;
-        LMC__TRY(run->prediction);
+    if (found->has_prediction && prediction == LMC_OK) {
         LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__read_prediction(&r->origin, &run->run,
-                                      (uint64_t)block->block * run->run.block_size, dst,
-                                      block->length));
+        prediction = lmc__read_prediction(
+            &r->origin, &run->run, (uint64_t)block * run->run.block_size, dst, found->length);
     }
-    LMC__TRY(lmc__set_coder(c, block->length, lmc__min(block->length, LMC_MAX_BLOCK_ELEMENTS), 0));
+    LMC__TRY(lmc__set_coder(c, found->length, 1, 0));
     c->in[0].size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], block->size));
-    LMC__TRY(lmc__read_at(r, block->at, c->in[0].data, block->size));
-    position.run = block->run;
-    position.block = block->block;
-    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, block->size, position, &info));
-    LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
-                   info.has_prediction == block->has_prediction,
+    LMC__TRY(lmc__reserve(&c->in[0], found->size));
+    LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
+    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
+    LMC__CHECK(info.size == found->length && info.encoded_size == found->size &&
+                   info.has_prediction == found->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
-    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
-                               info.has_prediction ? dst : NULL, c->wave.workspaces,
+    status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
+                               prediction == LMC_OK ? dst : NULL,
+                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && run && lmc__is_own_prediction(&run->run)
-               ? LMC_ERR_CORRUPT
-               : status;
+    return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i, uint8_t *dst);
-
-/* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
- * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
- * are not asked for: in_outer keeps this to one level.
- *
- *     file   | header 5 | payload of block 5 ... | header 9 | payload 9 | ... payload of 5 | ...
- *
- * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
- * its size may be wrong, and block 9 may be what really lies there. */
-static enum lmc_status lmc__try_outer(lmc_salvage *s, uint32_t run, uint32_t block)
+/* The first intact one of the copies of a block, which begin with number i of those found. They
+ * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
+ * right. */
+LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
+                                                   size_t i, uint8_t *dst)
 {
-    size_t i;
-    if (s->outer_run == run && s->outer_block == block) return LMC_OK;
-    s->outer_status = LMC_ERR_LOST;
-    i = lmc__find_found(s, run, block);
-    if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
-        s->outer.size = 0;
-        LMC__TRY(lmc__reserve(&s->outer, lmc__found_at(s, i)->length));
-        s->in_outer = 1;
-        s->outer_status = lmc__decode_found(s, run, i, s->outer.data);
-        s->in_outer = 0;
-        if (s->outer_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
-    }
-    s->outer_run = run;
-    s->outer_block = block;
-    return LMC_OK;
-}
-
-/* The first intact one of the copies of a block, which begin with number i of those found.
- *
- * The copies have the same position, content CRC and length (lmc__choose_blocks), so whichever
- * decodes is right. A copy that lies within the bytes of another block is passed over if that one
- * is intact: then it is part of that one's content, such as an LMC file that was packed into this
- * one, and just looks like a block of this file. */
-LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i,
-                                                   uint8_t *dst)
-{
-    const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
-    const lmc__found_block first = *lmc__found_at(s, i);
+    const uint64_t key = lmc__found_at(s, i)->key;
     enum lmc_status status = LMC_ERR_LOST;
-    if (first.is_doubtful) return LMC_ERR_CORRUPT;
-    for (; i < n; i++) {
-        const lmc__found_block *const f = lmc__found_at(s, i);
-        if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == LMC__TRUST_INNER && !s->in_outer &&
-            (f->outer_run != first.run || f->outer_block != first.block)) {
-            LMC__TRY(lmc__try_outer(s, f->outer_run, f->outer_block));
-            if (s->outer_status == LMC_OK) continue;
-        }
-        status = lmc__decode_copy(&s->reader, number, f, dst);
+    if (lmc__found_at(s, i)->is_doubtful) return LMC_ERR_CORRUPT;
+    for (; i < lmc__count_found(s) && lmc__found_at(s, i)->key == key; i++) {
+        status = lmc__decode_copy(&s->reader, number, block, lmc__found_at(s, i), dst);
         if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
     }
     return status;
@@ -27180,18 +26627,15 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
         const uint64_t block = offset / run->block_size;
         const size_t skip = (size_t)(offset - block * run->block_size),
                      length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
-        const size_t i = lmc__find_found(s, number, block);
+        const size_t i = lmc__find_copies(s, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
-                       lmc__found_at(s, i)->block == block,
-                   LMC_ERR_LOST);
-        LMC__CHECK(lmc__found_at(s, i)->length == length, LMC_ERR_LOST); /* of an unknown run */
+        LMC__CHECK(i < lmc__count_found(s), LMC_ERR_LOST);
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
             to = part->data;
         }
-        LMC__TRY(lmc__decode_found(s, number, i, to));
+        LMC__TRY(lmc__decode_found(s, number, (uint32_t)block, i, to));
         if (n < length) memcpy(dst, to + skip, n);
         dst += n;
         offset += n;
@@ -27268,7 +26712,9 @@ static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *ve
         part = lmc__min64(span.size, t->offset + t->size - span.offset);
         if (span.data && span.offset - t->offset == d->tensor_done) {
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc64(0, span.data, (size_t)part), (uint32_t)part);
+            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
+                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
+                        (uint32_t)part);
         }
         lmc__advance(&span, span.offset + part);
     }
@@ -27317,10 +26763,9 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
     return LMC_OK;
 }
 
-/* Number i of those found, from `skip` bytes on, at most `most`, becomes the range; number: of its
- * run, or SIZE_MAX. That it turns out to be damaged is in range->status; what is returned is about
- * the call. A block that has bytes of several files is decoded once: what is asked for again is
- * there.
+/* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
+ * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
+ * block that has bytes of several files is decoded once: what is asked for again is there.
  *
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
@@ -27333,14 +26778,12 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     lmc__meter *const meter = s->reader.meter;
     int is_outermost;
     if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
-    range->position.run = f->run;
-    range->position.block = f->block;
-    if (s->ranged != i + 1) {
+    if (skip == 0 || s->ranged != i + 1) {
         s->ranged = 0;
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
         is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
-        s->ranged_status = lmc__decode_found(s, number, i, s->range.data);
+        s->ranged_status = lmc__decode_found(s, number, range->block, i, s->range.data);
         lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
@@ -27363,23 +26806,16 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
                                         lmc_salvage_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
-    const uint64_t at = position - run->start, block = at / run->block_size;
-    const size_t skip = (size_t)(at - block * run->block_size);
-    const lmc__found_block *f;
-    size_t i;
-    i = lmc__find_found(s, s->run, block);
-    f = i < s->n_blocks && lmc__found_at(s, i)->run == s->run ? lmc__found_at(s, i) : NULL;
-    range->position.run = (uint32_t)s->run;
-    range->position.block = (uint32_t)block;
-    if (!f) return lmc__report_lost(s, range, lmc__min64(end, run->start + run->size) - position);
-    if (f->block != block || f->length <= skip)
+    const uint64_t at = position - run->start, block = at / run->block_size,
+                   next = lmc__next_found(s, s->run, block);
+    range->run = (uint32_t)s->run;
+    range->block = (uint32_t)block;
+    if (next > block)
         return lmc__report_lost(
             s, range,
-            lmc__min64(end, run->start + lmc__min64((f->block + (uint64_t)(f->block == block)) *
-                                                        run->block_size,
-                                                    run->size)) -
-                position);
-    LMC__TRY(lmc__deliver(s, s->run, i, skip, end - position, range));
+            lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
+    LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
+                          (size_t)(at - block * run->block_size), end - position, range));
     lmc__digest_next(s, range);
     return LMC_OK;
 }
@@ -27412,21 +26848,28 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place. Its copies are passed over: they are of the same position, and
- * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
- * it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. */
+/* The next block without a place. Its run and number are known, but not of which bytes of which
+ * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
+ * or the rows of BLKS, what has no place is no block of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
-    const size_t n = lmc__count_found(s);
-    if (s->unplaced == 0) s->unplaced = s->n_blocks;
-    if (s->unplaced == n) return LMC_ERR_NOT_FOUND;
+    const lmc_reader *const r = &s->reader;
+    const size_t n = s->damage.has_index || s->has_rows ? 0 : lmc__count_found(s);
+    uint64_t key = UINT64_MAX;
+    for (; s->unplaced < n; s->unplaced++) {
+        const size_t i = s->unplaced;
+        key = lmc__found_at(s, i)->key;
+        if (lmc__run_at(r, (size_t)(key >> 32))->run.size == 0 &&
+            (i == 0 || lmc__found_at(s, i - 1)->key != key))
+            break; /* no copy */
+    }
+    if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, 0, UINT64_MAX, range));
-    for (s->unplaced++; s->unplaced < n; s->unplaced++) {
-        const lmc__found_block *const f = lmc__found_at(s, s->unplaced);
-        if (f->run != range->position.run || f->block != range->position.block) break;
-    }
+    range->run = (uint32_t)(key >> 32);
+    range->block = (uint32_t)key;
+    LMC__TRY(lmc__deliver(s, range->run, s->unplaced, 0, UINT64_MAX, range));
+    s->unplaced++;
     return LMC_OK;
 }
 
@@ -27445,7 +26888,7 @@ LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_r
     if (!s || !range) return LMC_ERR_ARGUMENT;
     r = &s->reader;
     memset(range, 0, sizeof *range);
-    range->position.run = range->position.block = UINT32_MAX;
+    range->run = range->block = UINT32_MAX;
     while (s->file < r->tables.listing.n_files) {
         status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;

@@ -338,12 +338,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
- * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,

@@ -5,7 +5,8 @@
  * element and is nested. An encoder makes no such block, but may. */
 void t_test_workspace(void)
 {
-    const size_t n = 65536, size = 8 * n, ws_size = lmc_block_workspace_size(n, 8), more = 4 * ws_size;
+    const size_t n = 65536, size = 8 * n, ws_size = lmc_block_workspace_size(n, 8),
+                 more = 4 * ws_size;
     uint8_t *const block = (uint8_t *)malloc(size), *const content = (uint8_t *)malloc(size),
                    *const ws = (uint8_t *)malloc(more);
     t_guard exact = t_new_guard(ws_size);

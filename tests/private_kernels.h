@@ -68,8 +68,7 @@ static void test_sum64(const lmc__kernels *k, uint64_t *seed)
     for (i = 0; i < 200; i++) {
         const size_t both = 1 + (size_t)t_below(seed, i & 1 ? 2000 : 139999),
                      first = (size_t)t_below(seed, both + 1) & ~(size_t)7;
-        CHECK(k->sum64(all, first) + k->sum64(all + first, both - first) ==
-              sum64_model(all, both));
+        CHECK(k->sum64(all, first) + k->sum64(all + first, both - first) == sum64_model(all, both));
         CHECK(lmc__crc32c_combine(k->crc32c(0, all, first), k->crc32c(0, all + first, both - first),
                                   both - first) == lmc__crc32c_scalar(0, all, both));
     }
@@ -172,8 +171,8 @@ static void test_residuals(void)
     for (i = 0; i < 100000; i++)
         for (width = 4; width <= 8; width += 4) {
             const uint64_t v = t_random(&seed) >> (64 - 8 * width),
-                           base = (i & 1 ? t_random(&seed) : v + i % 64 - 32)
-                                  << (64 - 8 * width) >> (64 - 8 * width);
+                           base = (i & 1 ? t_random(&seed) : v + i % 64 - 32) << (64 - 8 * width) >>
+                                  (64 - 8 * width);
             const enum lmc__order order = i & 2 ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
             const uint64_t r = residual_of(v, base, width, order);
             wrong += element_of(r, base, width, order) != v ||
@@ -217,8 +216,8 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 }
                 k->split(&planes, src, n, width, (enum lmc__order)order);
                 for (i = 0; i < n; i++) {
-                    const uint64_t v = residual_of(get_element(src, i, width), 0, width,
-                                                   (enum lmc__order)order);
+                    const uint64_t v =
+                        residual_of(get_element(src, i, width), 0, width, (enum lmc__order)order);
                     for (p = 0; p < width; p++) {
                         ok &= planes.row[p][i] == (uint8_t)(v >> 8 * p);
                         expected[p][v >> 8 * p & 255]++;
@@ -233,8 +232,9 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 streaming.next = src;
                 streaming.next_size = n & 1 ? n : 0;
                 streaming.sum = n & 2 ? &sum : NULL;
-                crc = k->join_root(
-                    k, dst, lmc__join_from(&back, NULL, width, (enum lmc__order)order), n, streaming);
+                crc =
+                    k->join_root(k, dst, lmc__join_from(&back, NULL, width, (enum lmc__order)order),
+                                 n, streaming);
                 CHECK(are_sums(&streaming, crc, src, n * width));
                 CHECK(memcmp(dst, src, n * width) == 0);
                 for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
@@ -261,8 +261,8 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         const enum lmc__order order = (enum lmc__order)o;
                         const size_t n = counts[c];
                         /* at the guard page, or anywhere in a line and in a word */
-                        uint8_t *src = t_tail(&guard_a, n * width + t_below(seed, 2) *
-                                                                        t_below(seed, 64)),
+                        uint8_t *src = t_tail(&guard_a,
+                                              n * width + t_below(seed, 2) * t_below(seed, 64)),
                                 table[256], back[256], *dst;
                         lmc__planes planes;
                         lmc__const_planes joins;
@@ -299,8 +299,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         parted.left = side & 1 ? lists[1][0] : NULL;
                         parted.right = side & 2 ? lists[1][1] : NULL;
                         t_note("%s, width %u, order %d, n %lu, plane %u, side %u",
-                               lmc_tier_name(k->tier), width, order, (unsigned long)n, plane,
-                               side);
+                               lmc_tier_name(k->tier), width, order, (unsigned long)n, plane, side);
                         CHECK(k->split_root(k, &planes, &parted, src, n, width, order,
                                             side & 1 ? &split_sum : NULL) ==
                               lmc__crc32c_scalar(0, src, n * width));
@@ -336,8 +335,9 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         }
                         if (t_below(seed, 2)) streaming.sum = &sum;
                         {
-                            const uint32_t crc = k->join_root(
-                                k, dst, lmc__join_from(&joins, &merged, width, order), n, streaming);
+                            const uint32_t crc =
+                                k->join_root(k, dst, lmc__join_from(&joins, &merged, width, order),
+                                             n, streaming);
                             uint8_t *again = t_tail(&guard_b, n * width);
                             lmc__const_planes plain;
                             for (p = 0; p < width; p++) plain.row[p] = expected[p];
@@ -607,8 +607,8 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
     CHECK(n_changed == MAX_GROUPED || ranks[n_changed] == 0xEEEEEEEE);
 }
 
-static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, enum lmc__order order,
-                         size_t n)
+static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
+                         enum lmc__order order, size_t n)
 {
     static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], class_of[MAX_GROUPED];
     /* bytes between the end of the elements and the guard */
@@ -640,8 +640,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
                        r = residual_of(get_element(src, i, width), b, width, order);
         for (c = 0; c + 1 < grouping.n_classes && key_of(b, width) >= grouping.threshold[c]; c++) {}
         class_of[i] = (uint8_t)c;
-        for (p = 0; p < width; p++)
-            expected[c][p][next[c]] = (uint8_t)(r >> 8 * p);
+        for (p = 0; p < width; p++) expected[c][p][next[c]] = (uint8_t)(r >> 8 * p);
         next[c]++;
     }
 
@@ -712,7 +711,8 @@ static void test_group(const lmc__kernels *k, uint64_t *seed)
     for (width = 1; width <= 8; width *= 2)
         for (order = LMC__ORDER_INTEGER; order <= LMC__ORDER_FLOAT; order++) {
             for (n = 1; n <= 131; n += t_quick ? 7 : 1)
-                for (repeat = 0; repeat < 4; repeat++) test_group_n(k, seed, width, (enum lmc__order)order, n);
+                for (repeat = 0; repeat < 4; repeat++)
+                    test_group_n(k, seed, width, (enum lmc__order)order, n);
             for (i = 0; i < n_counts; i += t_quick ? 5 : 1)
                 for (repeat = 0; repeat < 4; repeat++)
                     test_group_n(k, seed, width, (enum lmc__order)order, counts[i]);
@@ -752,13 +752,11 @@ static void test_orders(const lmc__kernels *k, uint64_t *seed)
                     }
                     k->group(k, &classes, src, base, N, width, order, &grouping);
                     for (i = 0; i < N; i++) {
-                        const uint64_t r =
-                            residual_of(get_element(src, i, width), get_element(base, i, width),
-                                        width, order);
+                        const uint64_t r = residual_of(get_element(src, i, width),
+                                                       get_element(base, i, width), width, order);
                         for (p = 0; p < width; p++) wrong += rows[p][i] != (uint8_t)(r >> 8 * p);
                     }
-                    k->ungroup(k, dst, base, &sides, N, width, order, &grouping,
-                               lmc__no_streaming);
+                    k->ungroup(k, dst, base, &sides, N, width, order, &grouping, lmc__no_streaming);
                     wrong += memcmp(dst, src, N * width) != 0;
                 }
         }
@@ -768,8 +766,8 @@ static void test_orders(const lmc__kernels *k, uint64_t *seed)
 
 /* changes of a share of 1 in `share` elements, or all with 1, against the definition in plain C.
  * What stands behind the marks must not matter; dst is exact. */
-static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, enum lmc__order order,
-                         size_t n, unsigned share)
+static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
+                         enum lmc__order order, size_t n, unsigned share)
 {
     static uint32_t at[LMC__MAX_CLASSES][MAX_GROUPED + 3], place[MAX_GROUPED];
     static uint8_t before[8 * MAX_GROUPED + 8], old[8 * MAX_GROUPED];
@@ -881,9 +879,7 @@ void t_test_kernels(void)
     test_crc(&lmc__kernels_neon_only, &seed);
 #endif
 #if LMC__X86
-    if (lmc__find_kernels(LMC_TIER_AVX2)) {
-        test_roots(&lmc__kernels_avx2, &seed);
-    }
+    if (lmc__find_kernels(LMC_TIER_AVX2)) { test_roots(&lmc__kernels_avx2, &seed); }
 #endif
     for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);

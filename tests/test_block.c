@@ -8,8 +8,7 @@ static enum lmc_level g_level; /* of all encoding */
 
 /* Encode size bytes at src, check all that the header promises about it, decode, and give back the
  * encoded size. */
-static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
-                         uint32_t number)
+static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, uint32_t number)
 {
     const unsigned width = lmc_dtype_width(dtype);
     size_t ws_size = lmc_block_workspace_size(size / width, width), bound = lmc_block_bound(size);
@@ -20,8 +19,8 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
 
     CHECK(bound == size + LMC_BLOCK_HEADER_SIZE);
     memset(ws, 0xA5, ws_size);
-    if (!CHECK_STATUS(t_block_encode(enc, bound, &enc_size, src, size, NULL, dtype, g_level,
-                                     number, ws, ws_size),
+    if (!CHECK_STATUS(t_block_encode(enc, bound, &enc_size, src, size, NULL, dtype, g_level, number,
+                                     ws, ws_size),
                       LMC_OK))
         return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
@@ -40,9 +39,8 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
     dst = t_tail(&g_dst, size);
     memset(dst, 0x5A, size);
     memset(ws, 0x5A, ws_size);
-    CHECK_STATUS(
-        t_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, number, ws, ws_size),
-        LMC_OK);
+    CHECK_STATUS(t_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, number, ws, ws_size),
+                 LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
 }
@@ -257,17 +255,14 @@ static void test_sizes(void)
         uint8_t *src = t_tail(&g_src, size);
         t_note("%s constant", lmc_dtype_name(dtype));
         t_fill(src, size, T_ZERO, dtype, 0);
-        CHECK((got = round_trip(src, size, dtype, 0)) > 0 &&
-              got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
+        CHECK((got = round_trip(src, size, dtype, 0)) > 0 && got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
         t_fill(src, size, T_CONSTANT, dtype, 0);
-        CHECK((got = round_trip(src, size, dtype, 0)) > 0 &&
-              got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
+        CHECK((got = round_trip(src, size, dtype, 0)) > 0 && got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
     }
     /* as many of one byte as there can be, which no counter of 16 bits holds */
     t_note("the largest constant");
     memset(g_src.data, 7, LMC_MAX_BLOCK_SIZE);
-    CHECK(round_trip(g_src.data, LMC_MAX_BLOCK_SIZE, LMC_U8, 0) ==
-          LMC_BLOCK_HEADER_SIZE + 2);
+    CHECK(round_trip(g_src.data, LMC_MAX_BLOCK_SIZE, LMC_U8, 0) == LMC_BLOCK_HEADER_SIZE + 2);
     /* but for one byte, which no sample sees */
     t_note("one byte among others");
     memset(g_src.data, 7, n);
@@ -558,8 +553,8 @@ static void test_orders(void)
             const size_t size = n * width, payload = 2 + (width - 1) * (n + 1),
                          ws_size = lmc_block_workspace_size(n, width);
             const uint64_t s = UINT64_C(1) << (8 * width - 1), all = s - 1 + s;
-            uint8_t *const src = t_tail(&g_src, size),
-                           *const block = t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE + payload);
+            uint8_t *const src = t_tail(&g_src, size), *const block = t_tail(
+                                                           &g_enc, LMC_BLOCK_HEADER_SIZE + payload);
             uint8_t *const planes = block + LMC_BLOCK_HEADER_SIZE;
             size_t got = 0;
             t_note("order %u of %u bytes", order, width);
@@ -608,39 +603,31 @@ static void test_arguments(void)
     CHECK_STATUS(
         t_block_encode(enc, 128, &enc_size, src, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
         LMC_OK);
-    CHECK_STATUS(
-        t_block_encode(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
-    CHECK_STATUS(
-        t_block_encode(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
-    CHECK_STATUS(
-        t_block_encode(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
-    CHECK_STATUS(
-        t_block_encode(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
-    CHECK_STATUS(
-        t_block_encode(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
-    CHECK_STATUS(
-        t_block_encode(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
-    CHECK_STATUS(
-        t_block_encode(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, 0, ws, ws_size),
-        LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
     CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, (enum lmc_dtype)LMC_DTYPE_COUNT,
                                 g_level, 0, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)3, 0,
-                                ws, ws_size),
-                 LMC_ERR_ARGUMENT);
-    CHECK_STATUS(t_block_encode(big, g_src.cap, &got, big, (size_t)LMC_MAX_BLOCK_SIZE + 2,
-                                NULL, LMC_BF16, g_level, 0, ws, ws_size),
-                 LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, 0, NULL, ws_size),
+        t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)3, 0, ws, ws_size),
         LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(big, g_src.cap, &got, big, (size_t)LMC_MAX_BLOCK_SIZE + 2, NULL,
+                                LMC_BF16, g_level, 0, ws, ws_size),
+                 LMC_ERR_ARGUMENT);
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, 0, NULL, ws_size),
+                 LMC_ERR_ARGUMENT);
     CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, 0, ws, 0),
                  LMC_ERR_WORKSPACE);
     CHECK_STATUS(t_block_decode(NULL, 64, &got, enc, enc_size, NULL, 0, 0, ws, ws_size),
@@ -651,8 +638,7 @@ static void test_arguments(void)
                  LMC_ERR_ARGUMENT);
     CHECK_STATUS(t_block_decode(dst, 64, &got, enc, enc_size, NULL, 0, 0, NULL, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(t_block_decode(dst, 64, &got, enc, 0, NULL, 0, 0, ws, ws_size),
-                 LMC_ERR_TRUNCATED);
+    CHECK_STATUS(t_block_decode(dst, 64, &got, enc, 0, NULL, 0, 0, ws, ws_size), LMC_ERR_TRUNCATED);
     CHECK_STATUS(lmc_block_parse(NULL, LMC_BLOCK_HEADER_SIZE, 0, &info), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_block_parse(enc, LMC_BLOCK_HEADER_SIZE, 0, NULL), LMC_ERR_ARGUMENT);
     CHECK(got == 77);
@@ -676,16 +662,14 @@ static void test_arguments(void)
 
 /* By number. */
 static const char *const dtype_names[] = {
-    "AUTO",    "BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2",
-    "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",
-    "I32",     "U32",     "F32",         "C64",         "F64",     "I64", "U64", "I4",
-    "U4",      "I2",      "U2",          "C128"};
-static const uint8_t dtype_bits[] = {8,  8,  4,  6,  6,  8,  8,  8,  8,  8,  8, 8,
-                                     16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64,
-                                     4,  4,  2,  2,  128};
-static const uint8_t dtype_widths[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                       2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8, 1,
-                                       1, 1, 1, 8};
+    "AUTO",    "BOOL",    "F4",      "F6_E2M3",     "F6_E3M2",     "U8",  "I8",
+    "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16", "U16",
+    "F16",     "BF16",    "I32",     "U32",         "F32",         "C64", "F64",
+    "I64",     "U64",     "I4",      "U4",          "I2",          "U2",  "C128"};
+static const uint8_t dtype_bits[] = {8,  8,  4,  6,  6,  8,  8,  8,  8,  8, 8, 8, 16, 16,
+                                     16, 16, 32, 32, 32, 64, 64, 64, 64, 4, 4, 2, 2,  128};
+static const uint8_t dtype_widths[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2,
+                                       2, 2, 4, 4, 4, 4, 8, 8, 8, 1, 1, 1, 1, 8};
 /* Does not compile unless each of them has all dtypes. */
 typedef char t_has_all_dtypes[sizeof dtype_names / sizeof *dtype_names == LMC_DTYPE_COUNT &&
                                       sizeof dtype_bits == LMC_DTYPE_COUNT &&

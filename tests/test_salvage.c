@@ -2,6 +2,7 @@
  * back, right, at its place; and nothing else does. Every bit is flipped and every length tried of
  * files that hold all there is: predictions of a base, own ones, quantised blocks. */
 #include "t_parts.h"
+#include "t_wire.h"
 
 #if !defined(_WIN32) && !defined(__wasi__)
 #include <dirent.h>
@@ -10,90 +11,65 @@
 static uint64_t state = 2027;
 static t_guard g_file;
 
-static uint64_t load64(const uint8_t *p) { return t_load32(p) | (uint64_t)t_load32(p + 4) << 32; }
-
-/* -- where the blocks of an intact file are, from its index -- */
+/* -- where the blocks of an intact file are -- */
 
 typedef struct place {
     size_t at, size; /* in the LMC file */
     uint32_t run, block;
-    unsigned prediction; /* of the run */
+    unsigned prediction; /* of the run; that of its own snapshot is 3, converted or not */
     size_t file, offset, length;
 } place;
 
 #define MAX_PLACES 4096
 typedef struct layout {
     place places[MAX_PLACES];
-    size_t n, index_at;
+    size_t n, rows_at, index_at; /* the sections of both */
     /* of the FILE and RUN sections, with their headers */
-    size_t sections[64], section_sizes[64], n_sections;
+    size_t sections[W_SECTIONS], section_sizes[W_SECTIONS], n_sections;
 } layout;
 
-static uint64_t get_varint(const uint8_t **p)
-{
-    uint64_t v = 0;
-    unsigned shift = 0;
-    do {
-        v |= (uint64_t)(**p & 127) << shift;
-        shift += 7;
-    } while (*(*p)++ & 128);
-    return v;
-}
-
 /* Each FILE section describes one file of the model. */
-static void lay_out(layout *l, const t_memory *m, const t_model *model)
+static void lay_out(layout *l, const t_memory *m)
 {
-    const uint8_t *const trailer = m->data + m->size - 40;
-    const uint8_t *p;
-    uint32_t n;
-    size_t file = 0, offset = 0;
+    size_t at = W_HEADER, file = 0, offset = 0;
+    uint32_t run = 0;
     memset(l, 0, sizeof *l);
-    l->index_at = (size_t)load64(trailer);
-    p = m->data + l->index_at + 24;
-    n = t_load32(p + 80);
-    for (p += 120; n > 0; n--) {
-        const uint8_t *body = p + 32;
-        const uint8_t *const end = body + (size_t)load64(p + 16);
-        size_t at = (size_t)load64(p) + 24 + (size_t)load64(p + 16);
-        if (l->n_sections == 64) abort();
-        l->sections[l->n_sections] = (size_t)load64(p);
-        l->section_sizes[l->n_sections++] = 24 + (size_t)(end - body);
-        if (p[8] == 'F') {
-            const t_file *const f = &model->files[file++];
-            p = end + (f->file.size == LMC_UNKNOWN_SIZE ? 12 : 4) +
-                32 * (f->file.n_tensors ? f->file.n_tensors : 1);
+    l->index_at = (size_t)w_get(m->data + m->size - W_TRAILER, 8);
+    while (m->data[at] != 'B') {
+        const uint8_t *body = m->data + at + W_SECTION;
+        const size_t size = W_SECTION + (size_t)w_get(m->data + at + 4, 8);
+        const int is_run = m->data[at] == 'R';
+        if (l->n_sections == W_SECTIONS) abort();
+        l->sections[l->n_sections] = at;
+        l->section_sizes[l->n_sections++] = size;
+        at += size;
+        if (m->data[at - size] == 'F') {
+            file++;
             offset = 0;
-        } else if (p[8] == 'R') {
-            const size_t run_size = (size_t)get_varint(&body), block_size = (size_t)1 << body[0];
-            const uint32_t run = t_load32(p + 12);
+        } else if (is_run) {
+            const size_t run_size = (size_t)w_get_varint(&body),
+                         block_size = (size_t)w_get_varint(&body);
+            const unsigned prediction = *body > 3 ? 3 : *body;
             uint32_t block = 0;
             size_t done;
-            p = end;
-            for (done = 0; done < run_size; done += block_size, block++, p += 8) {
+            for (done = 0; done < run_size; done += block_size, block++) {
                 place *const q = &l->places[l->n++];
                 if (l->n == MAX_PLACES) abort();
                 q->at = at;
-                q->size = t_load32(p);
+                q->size = w_block_size(m->data + at);
                 q->run = run;
                 q->block = block;
-                q->prediction = body[1];
+                q->prediction = prediction;
                 q->file = file - 1;
                 q->offset = offset + done;
                 q->length = run_size - done < block_size ? run_size - done : block_size;
                 at += q->size;
             }
             offset += run_size;
-        } else p += 32;
+            run++;
+        }
     }
-}
-
-static const place *find_place(const layout *l, lmc_position position)
-{
-    size_t i;
-    for (i = 0; i < l->n; i++)
-        if (l->places[i].run == position.run && l->places[i].block == position.block)
-            return &l->places[i];
-    return NULL;
+    l->rows_at = at;
 }
 
 /* -- one salvage, compared with the model -- */
@@ -120,6 +96,35 @@ static outcome o; /* large */
  * be the wrong ones. What its blocks hold is right all the same. */
 static int g_is_mixed;
 
+/* The number of a file in the model. Behind a lost one that of the salvage is another. */
+static size_t find_file(const setting *s, lmc_salvage *salvaged, size_t number)
+{
+    const lmc_file *const f = lmc_reader_get_file(lmc_salvage_reader(salvaged), number);
+    size_t i;
+    if (!f || !lmc_salvage_is_described(salvaged, number)) return SIZE_MAX;
+    if (o.damage.has_index) return number;
+    for (i = 0; i < s->model->n_files && strcmp(s->model->files[i].file.path, f->path) != 0; i++) {}
+    return i;
+}
+
+/* The block that a range is. Without an index the number of its run is a guess: then one with those
+ * bytes, if possible at that place. */
+static const place *find_place(const setting *s, const lmc_salvage_range *range, size_t file)
+{
+    const place *found = NULL;
+    size_t i;
+    for (i = 0; i < s->l->n; i++) {
+        const place *const p = &s->l->places[i];
+        if (p->block != range->block || p->length != range->size ||
+            (o.damage.has_index && p->run != range->run) ||
+            memcmp(range->data, s->model->files[p->file].data + p->offset, p->length) != 0)
+            continue;
+        if (p->file == file && p->offset == range->offset) return p;
+        if (!found || o.got[found - s->l->places]) found = p;
+    }
+    return found;
+}
+
 static void salvage(const setting *s, t_memory *in)
 {
     lmc_reader_options options;
@@ -143,9 +148,9 @@ static void salvage(const setting *s, t_memory *in)
     source.size = in->size;
     o.status = lmc_salvage_open(&salvaged, &source, &options);
     reader = lmc_salvage_reader(salvaged);
+    if (o.status == LMC_OK) CHECK_STATUS(lmc_salvage_get_damage(salvaged, &o.damage), LMC_OK);
     while (o.status == LMC_OK) {
         const place *p;
-        size_t n;
         status = lmc_salvage_next(salvaged, &range);
         if (status == LMC_ERR_MEMORY && s->heap) continue;
         if (!CHECK_STATUS(status, LMC_OK)) break;
@@ -159,14 +164,8 @@ static void salvage(const setting *s, t_memory *in)
         if (range.file_number == SIZE_MAX) {
             o.n_unplaced++;
             if (range.status != LMC_OK) continue;
-            for (i = 0; i < s->l->n && (s->l->places[i].run != range.position.run ||
-                                        s->l->places[i].block != range.position.block);
-                 i++) {}
-            if (!CHECK(i < s->l->n && range.size == s->l->places[i].length)) continue;
-            CHECK(memcmp(range.data,
-                         s->model->files[s->l->places[i].file].data + s->l->places[i].offset,
-                         (size_t)range.size) == 0);
-            o.got[i] = 2;
+            p = find_place(s, &range, SIZE_MAX);
+            if (CHECK(p)) o.got[p - s->l->places] = 2;
             continue;
         }
         /* front to back, without gaps but at the end of files */
@@ -180,22 +179,15 @@ static void salvage(const setting *s, t_memory *in)
             o.lost += range.size;
             continue;
         }
-        p = find_place(s->l, range.position);
-        /* the number of a file whose section is lost is a guess */
-        if (!CHECK(
-                p && p->length == range.size &&
-                (g_is_mixed || (p->offset == range.offset &&
-                                (p->file == file || !lmc_salvage_is_described(salvaged, file))))))
+        j = find_file(s, salvaged, file);
+        p = find_place(s, &range, j);
+        if (!CHECK(p &&
+                   (g_is_mixed || j == SIZE_MAX || (p->offset == range.offset && p->file == j))))
             continue;
-        n = memcmp(range.data, s->model->files[p->file].data + p->offset, p->length) == 0;
-        CHECK(n);
-        if (n) {
-            o.n_got++;
-            o.got[p - s->l->places] = 1;
-        }
+        o.n_got++;
+        o.got[p - s->l->places] = 1;
     }
     if (o.status == LMC_OK) {
-        CHECK_STATUS(lmc_salvage_get_damage(salvaged, &o.damage), LMC_OK);
         for (i = 0; i < t_info(reader).n_files; i++) {
             const lmc_file *const f = lmc_reader_get_file(reader, i);
             int confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
@@ -203,22 +195,26 @@ static void salvage(const setting *s, t_memory *in)
             o.n_contradicted += confirmed < 0;
             if (lmc_salvage_is_described(salvaged, i)) {
                 o.n_described++;
-                CHECK(i < s->model->n_files && strcmp(f->path, s->model->files[i].file.path) == 0);
+                const size_t number = find_file(s, salvaged, i);
+                if (!CHECK(number < s->model->n_files &&
+                           strcmp(f->path, s->model->files[number].file.path) == 0))
+                    continue;
                 for (j = 0; j < f->n_tensors; j++) {
                     confirmed = lmc_salvage_confirm(salvaged, i, j);
                     o.n_confirmed += confirmed > 0;
                     o.n_contradicted += confirmed < 0;
-                    CHECK(strcmp(f->tensors[j].name, s->model->files[i].file.tensors[j].name) == 0);
+                    CHECK(strcmp(f->tensors[j].name,
+                                 s->model->files[number].file.tensors[j].name) == 0);
                 }
             } else CHECK(f->path[0] == 0 && f->size == LMC_UNKNOWN_SIZE && f->n_tensors == 0);
         }
         CHECK(o.n_contradicted == 0);
         /* the reader's other functions */
-        for (i = 0; i < t_info(reader).n_files && i < s->model->n_files && !s->heap && !g_is_mixed;
-             i++) {
+        for (i = 0; i < t_info(reader).n_files && !s->heap && !g_is_mixed; i++) {
             uint8_t byte[40];
-            const t_file *f = &s->model->files[i];
-            if (f->size == 0) continue;
+            const size_t number = find_file(s, salvaged, i);
+            const t_file *const f = &s->model->files[number == SIZE_MAX ? 0 : number];
+            if (number == SIZE_MAX || f->size == 0) continue;
             j = t_below(&state, f->size);
             status = lmc_reader_read_file(reader, i, j, byte,
                                           f->size - j < sizeof byte ? f->size - j : sizeof byte);
@@ -242,12 +238,12 @@ static void check_got(const setting *s, size_t from, size_t to, int without_base
     CHECK_STATUS(o.status, LMC_OK);
     for (i = 0; i < s->l->n; i++) { /* what others are predicted from */
         const place *p = &s->l->places[i];
-        if (p->prediction != 2 && p->at < to && p->at + p->size > from) own = 0;
+        if (p->prediction != 3 && p->at < to && p->at + p->size > from) own = 0;
     }
     for (i = 0; i < s->l->n; i++) {
         const place *p = &s->l->places[i];
         if (p->at < to && p->at + p->size > from) continue;
-        if ((p->prediction == 2 && (!own || without_base)) ||
+        if ((p->prediction == 3 && (!own || without_base)) ||
             (p->prediction == 1 && without_base) || (p->prediction != 0 && without_base == 2))
             continue;
         n++;
@@ -287,7 +283,7 @@ static int in_payload(const layout *l, size_t at)
 {
     size_t i;
     for (i = 0; i < l->n; i++)
-        if (l->places[i].at + 24 <= at && at < l->places[i].at + l->places[i].size) return 1;
+        if (l->places[i].at + W_BLOCK <= at && at < l->places[i].at + l->places[i].size) return 1;
     return 0;
 }
 
@@ -320,11 +316,11 @@ static void test_cuts(const setting *s, const t_memory *out, const char *name)
         t_note("%s: cut to %lu of %lu bytes", name, (unsigned long)i, (unsigned long)out->size);
         place_copy(&in, out->data, i);
         salvage(s, &in);
-        if (i >= 80) check_got(s, i, SIZE_MAX, 0);
-        CHECK(!o.damage.has_trailer && !(o.damage.is_complete && i < s->l->index_at + 24));
+        if (i >= W_HEADER) check_got(s, i, SIZE_MAX, 0);
+        CHECK(!o.damage.has_trailer && !(o.damage.is_complete && i < s->l->rows_at + W_SECTION));
     }
     /* bytes are missing, or too many, in the middle; the index is there, or not */
-    for (i = 80; i < s->l->index_at; i += t_quick ? 29 : t_long ? 1 : 3) {
+    for (i = W_HEADER; i < s->l->index_at; i += t_quick ? 29 : t_long ? 1 : 3) {
         int without_index = i % 2;
         n = 1 + t_below(&state, i % 4 ? 20 : 200);
         if (n > s->l->index_at - i) n = s->l->index_at - i;
@@ -351,7 +347,7 @@ static void test_cuts(const setting *s, const t_memory *out, const char *name)
                 inside |= s->l->places[j].at < i && i < s->l->places[j].at + s->l->places[j].size;
             /* without the header of the first section a moved index is not taken for ours, and
              * with that section what segments mean is lost */
-            check_got(s, i, inside ? i + 1 : i, i > 80 && i < 104 ? 2 : 0);
+            check_got(s, i, inside ? i + 1 : i, i > W_HEADER && i < W_HEADER + W_SECTION ? 2 : 0);
         }
     }
 }
@@ -425,7 +421,7 @@ static void test_lost_sections(const setting *s, const t_memory *out, const char
                 if (is_its) {
                     n_placed += o.got[b] == 1;
                     n_unplaced += o.got[b] == 2;
-                } else if (p->prediction == 0 || (is_run && p->prediction != 2))
+                } else if (p->prediction == 0 || (is_run && p->prediction != 3))
                     CHECK(o.got[b] == 1); /* segments may need the sizes of tensors */
             }
             if (!is_run) CHECK(o.n_described == s->model->n_files - 1);
@@ -490,7 +486,7 @@ static void test_bad_disk(void)
     t_fill(data, sizeof data, T_RANDOM, LMC_U8, 3);
     t_add_file(&model, "a", data, sizeof data);
     CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
-    lay_out(&l, &out, &model);
+    lay_out(&l, &out);
     t_note("bad sectors");
     disk.memory = &out;
     for (i = 0; i < out.size; i += 4096) {
@@ -524,7 +520,7 @@ static void test_all(const t_model *model, const lmc_writer_options *options, co
     memset(&s, 0, sizeof s);
     t_note("%s", name);
     CHECK_STATUS(t_write_model(model, &out, options, 0, NULL), LMC_OK);
-    lay_out(&l, &out, model);
+    lay_out(&l, &out);
     s.model = model;
     s.base = base;
     s.l = &l;
@@ -644,8 +640,8 @@ static void test_snapshots(void)
         size_t i, n_lost = 0;
         memset(&out, 0, sizeof out);
         CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
-        lay_out(&l, &out, &model);
-        lay_out(&of_base, &base_file, &old);
+        lay_out(&l, &out);
+        lay_out(&of_base, &base_file);
         for (i = 0; i < of_base.n; i++) {
             t_note("damaged base, block %lu", (unsigned long)i);
             place_copy(&in, base_file.data, base_file.size);
@@ -695,8 +691,8 @@ static void test_foreign(void)
     t_add_file(&theirs, "x", y, sizeof y)->default_dtype = LMC_U8;
     CHECK_STATUS(t_write_model(&ours, &a, &options, 0, NULL), LMC_OK);
     CHECK_STATUS(t_write_model(&theirs, &b, &options, 0, NULL), LMC_OK);
-    lay_out(&l, &a, &ours);
-    lay_out(&m, &b, &theirs);
+    lay_out(&l, &a);
+    lay_out(&m, &b);
     memset(&s, 0, sizeof s);
     s.model = &ours;
     s.l = &l;
@@ -747,7 +743,7 @@ static void test_nested(void)
     CHECK_STATUS(t_write_model(&inner, &a, &options, 0, NULL), LMC_OK);
     t_add_file(&outer, "x.lmc", a.data, a.size)->default_dtype = LMC_U8;
     CHECK_STATUS(t_write_model(&outer, &b, &options, 0, NULL), LMC_OK);
-    lay_out(&l, &b, &outer);
+    lay_out(&l, &b);
     CHECK(l.n >= 2);
     memset(&s, 0, sizeof s);
     s.model = &outer;
@@ -760,7 +756,8 @@ static void test_nested(void)
             place_copy(&in, b.data, k == 1 ? l.index_at : b.size);
             if (k == 2) in.data[in.size - 1] ^= 1;
             in.data[i] ^= 4;
-            for (j = 0; j < l.n; j++) is_header |= i >= l.places[j].at && i < l.places[j].at + 24;
+            for (j = 0; j < l.n; j++)
+                is_header |= i >= l.places[j].at && i < l.places[j].at + W_BLOCK;
             if (k == 1 && is_header) continue; /* then nothing tells: as the documentation says */
             salvage(&s, &in);
             if (k != 1 || i >= l.places[0].at) check_got(&s, i, i + 1, 0);
@@ -792,37 +789,37 @@ static void test_hostile(void)
     options.log2_block = 14;
     t_add_file(&model, "a", data, sizeof data)->default_dtype = LMC_U8;
     CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
-    lay_out(&l, &out, &model);
+    lay_out(&l, &out);
     memset(&in, 0, sizeof in);
     in.data = (uint8_t *)malloc(l.places[0].at + n + 100);
     if (!in.data) abort();
     for (kind = 0; kind < 6; kind++) {
         uint8_t head[64];
-        uint8_t place_of[8];
         const uint8_t *unit = head;
-        size_t unit_size = 24;
+        size_t unit_size = W_BLOCK;
         t_note("hostile, kind %d", kind);
         memcpy(in.data, out.data, l.places[0].at);
         in.size = l.places[0].at;
         memset(head, 0, sizeof head);
-        memcpy(head, out.data + l.places[0].at, 24);
+        memcpy(head, out.data + l.places[0].at, W_BLOCK);
         t_store32(head + 8, kind == 0 ? 1 : kind == 1 ? 16383 : 8000);
-        if (kind == 5) { /* sections with bodies up to the end */
+        if (kind == 4) t_store32(head + 4, 1000); /* of a run that nobody knows */
+        if (kind == 5) {                          /* sections with bodies up to the end */
             memcpy(head, "FILE", 4);
-            t_store32(head + 8, (uint32_t)n / 2);
-            t_store32(head + 12, 0);
+            t_store32(head + 4, (uint32_t)n / 2);
+            t_store32(head + 8, 0);
+            unit_size = W_SECTION;
         }
         for (i = 0; in.size + unit_size <= n; i++) {
-            memset(place_of, 0, 8);
-            t_store32(place_of + 4, (uint32_t)(kind == 2   ? 7
-                                               : kind == 3 ? i * 2654435761u
-                                                           : i % 40));
-            if (kind == 4) t_store32(place_of, 5); /* of a run that nobody knows */
-            t_store32(head + 12, (uint32_t)(kind == 3 ? 0 : i));
             if (kind == 5) {
-                t_store32(head + 4, (uint32_t)(i & 3));
-                t_store32(head + 16, lmc_crc32c(0, head, 16));
-            } else t_store32(head + 20, lmc_crc32c(lmc_crc32c(0, place_of, 8), head, 20));
+                t_store32(head + 12, lmc_crc32c(0, head, 12));
+                t_store32(head + 16, (uint32_t)i);
+            } else {
+                t_store32(head + 12, (uint32_t)(kind == 3 ? 0 : i));
+                w_seal_block(head, (uint32_t)(kind == 2   ? 7
+                                              : kind == 3 ? i * 2654435761u
+                                                          : i % 40));
+            }
             memcpy(in.data + in.size, unit, unit_size);
             in.size += unit_size;
         }
@@ -902,12 +899,12 @@ static size_t mark_ancillary(const t_memory *in, size_t index_at, uint8_t *marks
 {
     size_t at, n = 0;
     memset(marks, 0, in->size);
-    for (at = 80; at + 24 <= index_at; at++) {
+    for (at = W_HEADER; at + W_SECTION <= index_at; at++) {
         const uint8_t *const p = in->data + at;
-        const size_t size = (size_t)load64(p + 8);
-        if (p[0] < 'a' || p[0] > 'z' || t_crc32c(0, p, 16) != t_load32(p + 16)) continue;
-        memset(marks + at, 1, size < index_at - at - 24 ? size + 24 : index_at - at);
-        at += 23 + size;
+        const size_t size = (size_t)w_get(p + 4, 8);
+        if (p[0] < 'a' || p[0] > 'z' || t_crc32c(0, p, 12) != t_load32(p + 12)) continue;
+        memset(marks + at, 1, size < index_at - at - W_SECTION ? size + W_SECTION : index_at - at);
+        at += W_SECTION - 1 + size;
         n++;
     }
     return n;
@@ -929,7 +926,7 @@ static void salvage_vector(const char *path, size_t *n_ancillary)
     fclose(file);
     t_note("%s", path);
     n = read_reference(&in, files, 300);
-    index_at = (size_t)load64(in.data + in.size - 40);
+    index_at = (size_t)w_get(in.data + in.size - W_TRAILER, 8);
     *n_ancillary += mark_ancillary(&in, index_at, marks);
     CHECK(count_missing(&in, files, n) == 0);
     cut = in;

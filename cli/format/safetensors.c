@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rules of spec/foreign-bases.md, exactly: it decides what the items of a base are, so every decoder must
- * come to the same answer. That is why the JSON is read here: libraries differ in what they let
- * pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken are the
- * members that matter, all others are only checked.
+ * The rules of spec/foreign-bases.md, exactly: it decides what the items of a base are, so every
+ * decoder must come to the same answer. That is why the JSON is read here: libraries differ in what
+ * they let pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken
+ * are the members that matter, all others are only checked.
  */
 #include "safetensors.h"
 

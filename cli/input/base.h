@@ -5,8 +5,9 @@
  * its fingerprint is that of the snapshot it would become. Its tensors are read where they are
  * wanted. A snapshot that is a delta itself has a base of its own among the arguments. Its chain is
  * walked down to a whole snapshot, and made ready from there up (replica.h). To restore a delta,
- * files are first looked at by the delta's own tables (F-1 of foreign-bases.md), whatever they are: that needs no
- * parser. Bytes are hashed again only where the two ways find other tensors in a file.
+ * files are first looked at by the delta's own tables (F-1 of foreign-bases.md), whatever they are:
+ * that needs no parser. Bytes are hashed again only where the two ways find other tensors in a
+ * file.
  *
  * A base passes through these states, each when it is first needed:
  *

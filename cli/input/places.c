@@ -157,8 +157,7 @@ static int compare_known_places(const void *a, const void *b)
 
 static void sort_places(struct places *p)
 {
-    struct link_of_chain *links =
-        (struct link_of_chain *)resize(NULL, p->n + 1, sizeof *links);
+    struct link_of_chain *links = (struct link_of_chain *)resize(NULL, p->n + 1, sizeof *links);
     for (size_t i = 0; i < p->n; i++) {
         links[i].fingerprint = p->list[i].fingerprint;
         links[i].wanted = p->list[i].is_delta ? p->list[i].wanted : NULL;

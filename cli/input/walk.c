@@ -15,7 +15,7 @@ const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
 #define SECTION_HEADER_SIZE 20u
 #define BLOCK_HEADER_SIZE 24u
 #define TRAILER_SIZE 40u
-#define BLOCK_SYNC 0xB2 /* which no Kind of a section begins with */
+#define BLOCK_SYNC 0xB2   /* which no Kind of a section begins with */
 #define BLOCK_PREDICTED 4 /* in Coding */
 #define PREDICTION_BASE 1
 
@@ -50,7 +50,8 @@ static uint64_t walk_to_index(int fd, struct base_use *use)
         if (header[0] == BLOCK_SYNC) {
             const uint64_t size = size_of_block(header);
             use->size += size;
-            if ((header[2] & BLOCK_PREDICTED) && prediction == PREDICTION_BASE) use->predicted_size += size;
+            if ((header[2] & BLOCK_PREDICTED) && prediction == PREDICTION_BASE)
+                use->predicted_size += size;
             at += BLOCK_HEADER_SIZE + get_le(header + 8, 4);
             continue;
         }

@@ -200,7 +200,7 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e, int only_kept)
 {
     return e->file == FILE_THERE && e->is_delta ? find_shallowest(s, e->wanted, e->depth, only_kept)
-                                             : NULL;
+                                                : NULL;
 }
 
 long count_deltas(const struct series *s, const struct snapshot *e)

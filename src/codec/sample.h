@@ -178,7 +178,8 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             *width = w;
             *own = orders[i];
         }
-    if (*width > 1 && lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
+    if (*width > 1 &&
+        lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
         *own = LMC__ORDER_INTEGER;
     *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
 }

@@ -19,16 +19,14 @@
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
  *                         (below)
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row more,
- *                         for the coded elements before zeros are merged in between; and w rows for
- *                         the prediction, where the output overwrites it
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
- *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
- *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, two lists of scales, one row for trees
- *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
- *                         Of others samples of the elements and of the prediction, and the planes
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
+ * more, for the coded elements before zeros are merged in between; and w rows for the prediction,
+ * where the output overwrites it decoding sparse       instead of that, for at most n / 16 coded
+ * elements, four bytes for the number of each and 2 w for residuals and planes, at most 1.25 rows;
+ * where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row for trees; the
+ * tally of classes, a quarter of a row at most; m decoding quantised    codes, low bits, two lists
+ * of scales, one row for trees planning              before anything else is pushed. A block of up
+ * to 8192 elements: w rows. Of others samples of the elements and of the prediction, and the planes
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *

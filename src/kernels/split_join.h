@@ -111,10 +111,10 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
             lmc__load16x16(e, src + 2 * i);
             /* the loops of 16 have no branch in them: order is a constant */
             for (j = 0; j < 16; j++) {
-                const uint16_t v = order == LMC__ORDER_INTEGER
+                const uint16_t x = order == LMC__ORDER_INTEGER
                                        ? (uint16_t)(e[j] ^ ((0u - (e[j] >> 15)) & 0x7FFF))
                                        : e[j];
-                const uint16_t r = order ? (uint16_t)(v << 1 | v >> 15) : v;
+                const uint16_t r = order ? (uint16_t)(x << 1 | x >> 15) : x;
                 low[j] = (uint8_t)r;
                 high[j] = (uint8_t)(r >> 8);
             }

@@ -139,22 +139,6 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
                            lmc__is_file_before, &search);
 }
 
-static int lmc__is_tensor_before(const void *context, size_t i)
-{
-    const lmc__stream_search *const s = (const lmc__stream_search *)context;
-    const lmc_tensor *const t = &s->files->file.tensors[i];
-    return t->offset + t->size <= s->position;
-}
-
-/* Of the file the first tensor that ends behind that byte of it. */
-static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset)
-{
-    lmc__stream_search search;
-    search.files = f;
-    search.position = offset;
-    return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
-}
-
 /* -- rules -- */
 
 /* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or

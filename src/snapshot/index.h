@@ -40,7 +40,7 @@ typedef struct lmc__reader_run {
     uint64_t at, end, first_row;
     /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
     size_t first_block, rows_at;
-    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;

@@ -488,7 +488,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
                                                              : base->data + fetched->head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */

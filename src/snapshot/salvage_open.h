@@ -14,8 +14,9 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
-#include "snapshot/salvage_walk.h"
 #include "snapshot/salvage_place.h"
+#include "snapshot/salvage_index.h"
+#include "snapshot/salvage_walk.h"
 #ifndef LMC_NO_SALVAGE
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
@@ -54,7 +55,6 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
     uint8_t trailer[LMC__TRAILER_SIZE];
     uint64_t index_size, index_at;
-    int is_foreign = 0;
     if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
         !lmc__read_rest(r, end, trailer, sizeof trailer))
         return LMC_OK;
@@ -66,23 +66,36 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     /* one that was moved is good enough to look there */
     if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
         k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
-        return lmc__take_index(s, index_at, index_size, &is_foreign);
+        return lmc__take_index(s, index_at, index_size, 1);
     return LMC_OK;
 }
 
-/* The steps of the comment at the top. With an index, 1, 3 and 4 have nothing to find: it names all
- * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
+/* Of a BLKS that was found without an index: its rows, if they are as many as the known runs have
+ * blocks. Then no run is lost. */
+static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
+{
+    lmc__tables *const t = &s->reader.tables;
+    size_t i;
+    for (i = 0; i < lmc__count_runs(t); i++) {
+        lmc__table_run(t, i)->first_row = t->n_rows;
+        t->n_rows += lmc__table_run(t, i)->run.n_blocks; /* below 2^64, as each is below 2^32 */
+    }
+    if (t->n_rows != s->n_rows) return LMC_OK;
+    LMC__TRY(lmc__take_rows(s, s->rows_at, s->n_rows));
+    if (!s->has_rows) return LMC_OK;
+    s->damage.is_complete = 1;
+    for (i = 0; i < lmc__count_found(s); i++)
+        lmc__found_at(s, i)->key =
+            lmc__found_at(s, i)->size | (uint64_t)lmc__found_at(s, i)->header_crc << 32;
+    return LMC_OK;
+}
+
+/* With an index, all files and runs are in the tables since it was found (lmc__take_index). */
 static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
-    size_t numbered;
-    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
-    LMC__TRY(lmc__adopt_orphans(s));
-    if (!s->damage.has_index) {
-        LMC__TRY(lmc__number_orphans(s, &numbered));
-        LMC__TRY(lmc__place_runs(s, numbered));
-    }
+    if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
     lmc__choose_blocks(s);
-    LMC__TRY(lmc__part_blocks(s));
+    if (!s->damage.has_index) lmc__place_runs(s);
     return lmc__finish_runs(s);
 }
 
@@ -100,25 +113,18 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
- * found an index; then the tables. A file in which nothing is found at all is no LMC file.
- *
- * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
- * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
- * when the tables are full; what stays is in proportion to the blocks that were found. */
+/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
+ * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
+ * full; what stays is in proportion to the blocks that were found. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    int had_index;
     lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
-    s->outer_run = UINT32_MAX;
     s->end = r->source.size;
+    s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));
     LMC__TRY(lmc__salvage_trailer(s));
-    had_index = s->damage.has_index;
     LMC__TRY(lmc__walk_through(s));
-    if (s->damage.has_index && !had_index)
-        LMC__TRY(lmc__walk_through(s)); /* now that it is known */
     LMC__TRY(lmc__fill_tables(s));
     if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
@@ -128,8 +134,6 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
         s->damage.is_complete = 1;
     LMC__TRY(lmc__add_verdicts(s));
     s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
-    lmc__free_buffer(&s->orphans);
-    lmc__free_buffer(&s->sections);
     lmc__free_buffer(&s->body);
     lmc__free_buffer(&s->view);
     return LMC_OK;

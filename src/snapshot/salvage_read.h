@@ -24,113 +24,62 @@
  * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
  * so that lmc_salvage_confirm can tell.
  *
- *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
- *                    sorted by run and number, copies side by side; n_blocks ^, then the others
- *
- *     lmc_salvage_next ---> the next block of that order, or the gap before it
+ *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
  * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Content_CRC, and Base_CRC with it, are checked here, each time that a block is asked for. */
+ * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
- * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
- * neighbour must not cost this one.
+/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
+ * but block by block: a damaged neighbour must not cost this one.
  *
  * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, and the block is
- * decoded over it. */
-static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
-                                        uint8_t *dst)
+ * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
+ * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
+ * had, that is said of an intact payload only: of another one, that it is damaged. */
+static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
+                                        const lmc__found_block *found, uint8_t *dst)
 {
-    static const lmc__streaming off = {0, NULL, 0, NULL};
-    const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
+    const lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
-    enum lmc_status status;
-    lmc_position position;
+    enum lmc_status status, prediction = run->prediction;
     lmc_block_info info;
-    if (block->has_prediction) { /* before the coder is in use, which may have to read it */
-        if (!run) return LMC_ERR_LOST;
-        LMC__TRY(run->prediction);
+    if (found->has_prediction && prediction == LMC_OK) {
         LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__read_prediction(&r->origin, &run->run,
-                                      (uint64_t)block->block * run->run.block_size, dst,
-                                      block->length));
+        prediction = lmc__read_prediction(
+            &r->origin, &run->run, (uint64_t)block * run->run.block_size, dst, found->length);
     }
-    LMC__TRY(lmc__set_coder(c, block->length, lmc__min(block->length, LMC_MAX_BLOCK_ELEMENTS), 0));
+    LMC__TRY(lmc__set_coder(c, found->length, 1, 0));
     c->in[0].size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], block->size));
-    LMC__TRY(lmc__read_at(r, block->at, c->in[0].data, block->size));
-    position.run = block->run;
-    position.block = block->block;
-    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, block->size, position, &info));
-    LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
-                   info.has_prediction == block->has_prediction,
+    LMC__TRY(lmc__reserve(&c->in[0], found->size));
+    LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
+    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
+    LMC__CHECK(info.size == found->length && info.encoded_size == found->size &&
+                   info.has_prediction == found->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
-    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
-                               info.has_prediction ? dst : NULL, c->wave.workspaces,
+    status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
+                               prediction == LMC_OK ? dst : NULL,
+                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && run && lmc__is_own_prediction(&run->run)
-               ? LMC_ERR_CORRUPT
-               : status;
+    return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i, uint8_t *dst);
-
-/* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
- * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
- * are not asked for: in_outer keeps this to one level.
- *
- *     file   | header 5 | payload of block 5 ... | header 9 | payload 9 | ... payload of 5 | ...
- *
- * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
- * its size may be wrong, and block 9 may be what really lies there. */
-static enum lmc_status lmc__try_outer(lmc_salvage *s, uint32_t run, uint32_t block)
+/* The first intact one of the copies of a block, which begin with number i of those found. They
+ * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
+ * right. */
+LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
+                                                   size_t i, uint8_t *dst)
 {
-    size_t i;
-    if (s->outer_run == run && s->outer_block == block) return LMC_OK;
-    s->outer_status = LMC_ERR_LOST;
-    i = lmc__find_found(s, run, block);
-    if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
-        s->outer.size = 0;
-        LMC__TRY(lmc__reserve(&s->outer, lmc__found_at(s, i)->length));
-        s->in_outer = 1;
-        s->outer_status = lmc__decode_found(s, run, i, s->outer.data);
-        s->in_outer = 0;
-        if (s->outer_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
-    }
-    s->outer_run = run;
-    s->outer_block = block;
-    return LMC_OK;
-}
-
-/* The first intact one of the copies of a block, which begin with number i of those found.
- *
- * The copies have the same position, content CRC and length (lmc__choose_blocks), so whichever
- * decodes is right. A copy that lies within the bytes of another block is passed over if that one
- * is intact: then it is part of that one's content, such as an LMC file that was packed into this
- * one, and just looks like a block of this file. */
-LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i,
-                                                   uint8_t *dst)
-{
-    const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
-    const lmc__found_block first = *lmc__found_at(s, i);
+    const uint64_t key = lmc__found_at(s, i)->key;
     enum lmc_status status = LMC_ERR_LOST;
-    if (first.is_doubtful) return LMC_ERR_CORRUPT;
-    for (; i < n; i++) {
-        const lmc__found_block *const f = lmc__found_at(s, i);
-        if (f->run != first.run || f->block != first.block) break;
-        if (f->trust == LMC__TRUST_INNER && !s->in_outer &&
-            (f->outer_run != first.run || f->outer_block != first.block)) {
-            LMC__TRY(lmc__try_outer(s, f->outer_run, f->outer_block));
-            if (s->outer_status == LMC_OK) continue;
-        }
-        status = lmc__decode_copy(&s->reader, number, f, dst);
+    if (lmc__found_at(s, i)->is_doubtful) return LMC_ERR_CORRUPT;
+    for (; i < lmc__count_found(s) && lmc__found_at(s, i)->key == key; i++) {
+        status = lmc__decode_copy(&s->reader, number, block, lmc__found_at(s, i), dst);
         if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
     }
     return status;
@@ -152,18 +101,15 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
         const uint64_t block = offset / run->block_size;
         const size_t skip = (size_t)(offset - block * run->block_size),
                      length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
-        const size_t i = lmc__find_found(s, number, block);
+        const size_t i = lmc__find_copies(s, number, block);
         uint8_t *to = dst;
-        LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
-                       lmc__found_at(s, i)->block == block,
-                   LMC_ERR_LOST);
-        LMC__CHECK(lmc__found_at(s, i)->length == length, LMC_ERR_LOST); /* of an unknown run */
+        LMC__CHECK(i < lmc__count_found(s), LMC_ERR_LOST);
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
             to = part->data;
         }
-        LMC__TRY(lmc__decode_found(s, number, i, to));
+        LMC__TRY(lmc__decode_found(s, number, (uint32_t)block, i, to));
         if (n < length) memcpy(dst, to + skip, n);
         dst += n;
         offset += n;
@@ -240,7 +186,9 @@ static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *ve
         part = lmc__min64(span.size, t->offset + t->size - span.offset);
         if (span.data && span.offset - t->offset == d->tensor_done) {
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc64(0, span.data, (size_t)part), (uint32_t)part);
+            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
+                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
+                        (uint32_t)part);
         }
         lmc__advance(&span, span.offset + part);
     }
@@ -289,10 +237,9 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
     return LMC_OK;
 }
 
-/* Number i of those found, from `skip` bytes on, at most `most`, becomes the range; number: of its
- * run, or SIZE_MAX. That it turns out to be damaged is in range->status; what is returned is about
- * the call. A block that has bytes of several files is decoded once: what is asked for again is
- * there.
+/* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
+ * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
+ * block that has bytes of several files is decoded once: what is asked for again is there.
  *
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
@@ -305,14 +252,12 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     lmc__meter *const meter = s->reader.meter;
     int is_outermost;
     if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
-    range->position.run = f->run;
-    range->position.block = f->block;
-    if (s->ranged != i + 1) {
+    if (skip == 0 || s->ranged != i + 1) {
         s->ranged = 0;
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
         is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
-        s->ranged_status = lmc__decode_found(s, number, i, s->range.data);
+        s->ranged_status = lmc__decode_found(s, number, range->block, i, s->range.data);
         lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
@@ -335,23 +280,16 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
                                         lmc_salvage_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
-    const uint64_t at = position - run->start, block = at / run->block_size;
-    const size_t skip = (size_t)(at - block * run->block_size);
-    const lmc__found_block *f;
-    size_t i;
-    i = lmc__find_found(s, s->run, block);
-    f = i < s->n_blocks && lmc__found_at(s, i)->run == s->run ? lmc__found_at(s, i) : NULL;
-    range->position.run = (uint32_t)s->run;
-    range->position.block = (uint32_t)block;
-    if (!f) return lmc__report_lost(s, range, lmc__min64(end, run->start + run->size) - position);
-    if (f->block != block || f->length <= skip)
+    const uint64_t at = position - run->start, block = at / run->block_size,
+                   next = lmc__next_found(s, s->run, block);
+    range->run = (uint32_t)s->run;
+    range->block = (uint32_t)block;
+    if (next > block)
         return lmc__report_lost(
             s, range,
-            lmc__min64(end, run->start + lmc__min64((f->block + (uint64_t)(f->block == block)) *
-                                                        run->block_size,
-                                                    run->size)) -
-                position);
-    LMC__TRY(lmc__deliver(s, s->run, i, skip, end - position, range));
+            lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
+    LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
+                          (size_t)(at - block * run->block_size), end - position, range));
     lmc__digest_next(s, range);
     return LMC_OK;
 }
@@ -384,21 +322,28 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place. Its copies are passed over: they are of the same position, and
- * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
- * it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. */
+/* The next block without a place. Its run and number are known, but not of which bytes of which
+ * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
+ * or the rows of BLKS, what has no place is no block of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
-    const size_t n = lmc__count_found(s);
-    if (s->unplaced == 0) s->unplaced = s->n_blocks;
-    if (s->unplaced == n) return LMC_ERR_NOT_FOUND;
+    const lmc_reader *const r = &s->reader;
+    const size_t n = s->damage.has_index || s->has_rows ? 0 : lmc__count_found(s);
+    uint64_t key = UINT64_MAX;
+    for (; s->unplaced < n; s->unplaced++) {
+        const size_t i = s->unplaced;
+        key = lmc__found_at(s, i)->key;
+        if (lmc__run_at(r, (size_t)(key >> 32))->run.size == 0 &&
+            (i == 0 || lmc__found_at(s, i - 1)->key != key))
+            break; /* no copy */
+    }
+    if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, 0, UINT64_MAX, range));
-    for (s->unplaced++; s->unplaced < n; s->unplaced++) {
-        const lmc__found_block *const f = lmc__found_at(s, s->unplaced);
-        if (f->run != range->position.run || f->block != range->position.block) break;
-    }
+    range->run = (uint32_t)(key >> 32);
+    range->block = (uint32_t)key;
+    LMC__TRY(lmc__deliver(s, range->run, s->unplaced, 0, UINT64_MAX, range));
+    s->unplaced++;
     return LMC_OK;
 }
 
@@ -417,7 +362,7 @@ LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_r
     if (!s || !range) return LMC_ERR_ARGUMENT;
     r = &s->reader;
     memset(range, 0, sizeof *range);
-    range->position.run = range->position.block = UINT32_MAX;
+    range->run = range->block = UINT32_MAX;
     while (s->file < r->tables.listing.n_files) {
         status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;

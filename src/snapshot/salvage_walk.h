@@ -6,408 +6,381 @@
 #include "kernels/types.h"
 #include "codec/get_block.h"
 #include "snapshot/buffer.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
 #include "snapshot/runs.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
+#include "snapshot/salvage_place.h"
+#include "snapshot/salvage_index.h"
 #ifndef LMC_NO_SALVAGE
 
-/* The walk through a damaged file: from front to back, from one thing (section or block) to the
- * next, and where that fails, byte by byte until something is found again.
+/* The walk through a damaged file, from front to back. At each byte something may begin, a section
+ * or a block; what is right is passed over, and the rest searched byte by byte:
  *
- *     state      what holds                            next: a section  a block    neither
- *     IN_ROW     `at` is where the last thing ends;    IN_ROW           IN_ROW     break
- *                nothing was missing since a section
- *     LINKED     `at` is where the last thing ends;    IN_ROW           LINKED     break
- *                the row began with a block
- *     SEARCHING  anything may begin at any byte        IN_ROW           LINKED     one byte on
- *     ENDED      the index, or the file's end
- *
- * The walk begins LINKED, behind the file's header.
- *
- * While linked, only what *should* follow is taken (lmc__is_next): if something else stands there,
- * what is between may lie in the bytes of the last thing, which was shortened. While searching, a
- * section is taken only if its body is intact, as nothing but its own header speaks for it.
- *
- * A break (lmc__break_link) searches on from `resume`, behind the last thing's *header*: its size
- * may be damaged, or bytes of it lost, so the next thing may begin anywhere behind. Only the body
- * of an intact section is passed over. If the last thing was a block, the bytes up to where it
- * would end are its *outer* block's: what is found there may be content, and is trusted least.
+ *     an intact section                          the walk goes on behind it
+ *     a block, and what follows is its successor likewise
+ *     another block, which is intact             likewise: what looks like a header in it is
+ * content a damaged block                            the walk goes on behind the first byte of its
+ *                                                header, since its size may be wrong
  *
  *     |--- header ---|------------ payload of block 7 ------------|
- *                    ^ resume                                     ^ at: nothing that fits
- *                    |<---------- searched again: outer = 7 ------>|
+ *     ^ at                                                        ^ last_end: block 8? else
+ *      ^ searched from here on, unless block 7 is intact            decoded, to know
  *
- * At the end of the file, linked: ENDED if all blocks of the last run were there, else a break: the
- * last thing may be longer than it was. Searching: ENDED.
+ * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
+ * where the last thing ends.
  *
- * Every step moves `at` forwards, but for breaks. Those are bounded: one needs a thing found since
- * the last, and moves to behind that thing's header; and what is read twice for it is counted
- * (lmc__may_claim). */
-enum lmc__walk_state { LMC__LINKED, LMC__IN_ROW, LMC__SEARCHING, LMC__ENDED };
-
-/* What was found last. */
-enum lmc__walk_last { LMC__LAST_NOTHING, LMC__LAST_FILE, LMC__LAST_RUN, LMC__LAST_BLOCK };
-
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
+ * the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
-    enum lmc__walk_state state;
-    enum lmc__walk_last last;
-    /* Where it is. Linked: where the last thing ends. */
-    uint64_t at;
-    /* Of the last thing: so many bytes a break reads again, and from here on. */
-    uint64_t last_size, resume;
-    /* The block in which the search began: where it would end; its numbers. */
-    uint64_t outer_end;
-    uint32_t outer_run, outer_block;
-    /* Number of the FILE section that should come next. */
-    uint32_t next_file;
-
-    /* -- the run at hand: the last whose section, or one of whose blocks, was found -- */
-    /* Its number, plus 1; 0: none yet. */
-    uint32_t after;
-    /* No section can have been lost since. The FILE section at hand has had no run so far. */
-    int is_after_known, is_stream_start;
-    /* Where its section ended, if that was found. */
-    uint64_t after_at;
-    /* The block that should come next, of so many; 0: it is not known of how many. */
-    uint64_t next_block, n_blocks;
-    /* Without an index: its section was intact, so it is known. */
-    int has_run;
-    lmc__run run;
+    /* Where it is, and where the last thing that was found ends. */
+    uint64_t at, last_end;
+    /* The block that should come next; of those found the first since something was missing. */
+    uint64_t next_block;
+    size_t chain;
+    /* -- of the last stream, without an index -- */
+    /* Bytes of its known runs; the run behind its last unknown one. */
+    uint64_t covered;
+    size_t certain;
+    /* The end of all streams was met. */
+    int is_ended;
 } lmc__walk;
 
-/* Something should begin right here. */
-static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHING; }
+/* What is at hand follows the last thing. */
+static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
 
-/* A section that stands where the last thing ends is also what should follow that: the next one in
- * its numbers, and not before all blocks of the run. While searching, any may be. */
-static int lmc__is_next(const lmc_salvage *s, const lmc__walk *w, const lmc__section *section)
+/* -- without an index: what is found becomes runs -- */
+
+/* The run at hand: that of the last section, or of blocks behind it; SIZE_MAX: none in this
+ * stream. */
+static size_t lmc__run_at_hand(const lmc_reader *r)
 {
-    if (!lmc__is_linked(w)) return 1;
-    if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (lmc__is_kind(section, "INDX") || lmc__is_ancillary(section)) return 1;
-    if (!lmc__is_kind(section, "FILE"))
-        return section->number == w->after ||
-               (section->number > w->after && !w->is_after_known && !s->damage.has_index &&
-                w->last == LMC__LAST_FILE); /* those in between are lost */
-    if (section->number != w->next_file) return 0;
-    /* with an index it is known which runs stand before it */
-    return !s->damage.has_index ||
-           (section->number < s->reader.tables.listing.n_streams &&
-            lmc__stream_at(&s->reader.tables.listing, section->number)->first_run == w->after);
+    const lmc__listing *const l = &r->tables.listing;
+    return l->n_streams && lmc__stream_at(l, l->n_streams - 1)->n_runs
+               ? lmc__count_runs(&r->tables) - 1
+               : SIZE_MAX;
 }
 
-/* Keeps what a section tells, where there is no index; body_at: in tables.index. */
-static enum lmc_status lmc__keep_section(lmc_salvage *s, const lmc__walk *w,
-                                         const lmc__section *section, int kind, size_t body_at,
-                                         int is_intact)
+/* It has all its blocks, as far as is known. */
+static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
 {
-    lmc__found_section found;
-    found.kind = kind;
-    found.is_intact = is_intact;
-    found.has_copy = 0;
-    found.at = w->at;
-    found.body_at = body_at;
-    found.size = section->size;
-    found.number = section->number;
-    found.after = UINT32_MAX;
-    if (lmc__is_linked(w) && kind == LMC__KIND_RUN && w->is_stream_start) found.after = 0;
-    if (lmc__is_linked(w) && kind != LMC__KIND_RUN && w->is_after_known) found.after = w->after;
-    return lmc__append(&s->sections, &found, sizeof found);
+    const size_t number = lmc__run_at_hand(r);
+    return number == SIZE_MAX || !lmc__is_known_run(r, number) ||
+           w->next_block == lmc__run_at(r, number)->run.n_blocks;
 }
 
-/* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
- * searched again with their help. Damaged, where it should be, it is the end as well. Elsewhere it
- * is part of something else. *step: its size, if it is the end. */
-static enum lmc_status lmc__meet_index(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                       uint64_t *step)
+/* An unknown run is the one at hand. */
+static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 {
-    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
-    int is_foreign = 0;
-    if (s->damage.has_index || section->number != 0 || !lmc__may_claim(s, section->size))
-        return LMC_OK; /* where the index that is known begins the walk ends */
-    LMC__TRY(lmc__take_index(s, w->at, size, &is_foreign));
-    if (!s->damage.has_index) {
-        if (!lmc__is_linked(w) || is_foreign) return LMC_OK;
-        s->damage.is_complete = s->damage.n_breaks == 0;
-        LMC__TRY(lmc__keep_section(s, w, section, LMC__KIND_INDEX, 0, 0));
-    }
-    w->state = LMC__ENDED; /* nothing follows it, be it damaged or not */
-    s->end = w->at;
-    *step = size;
+    w->next_block = 0;
+    LMC__TRY(lmc__add_found_run(r, NULL));
+    w->certain = lmc__count_runs(&r->tables);
     return LMC_OK;
 }
 
-/* The run at hand is now the one whose section begins at w->at. How many blocks it has is known by
- * the index, or by the section's body, if that is intact; else body is NULL. */
-static void lmc__begin_walked_run(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                  const uint8_t *body)
+/* The blocks since something was missing turn out to be of another run, since they do not end where
+ * the run at hand does. */
+static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
-    w->after = section->number + 1;
-    w->is_after_known = 1;
-    w->is_stream_start = 0;
-    w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section->size;
-    if (s->damage.has_index) {
-        if (section->number < lmc__count_runs(&s->reader.tables))
-            w->n_blocks = lmc__run_at(&s->reader, section->number)->run.n_blocks;
-    } else if (body) {
-        lmc__cursor c;
-        c.p = body;
-        c.end = body + (size_t)section->size;
-        w->has_run = lmc__get_run(&c, &w->run) == LMC_OK;
-        if (w->has_run) w->n_blocks = w->run.n_blocks;
-    }
+    size_t i;
+    LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
+    for (i = w->chain; i < lmc__count_found(s); i++)
+        lmc__found_at(s, i)->key = (uint64_t)(lmc__count_runs(&s->reader.tables) - 1) << 32 |
+                                   (lmc__found_at(s, i)->key & UINT32_MAX);
+    return LMC_OK;
 }
 
-/* A FILE or RUN section. A damaged one is taken where it should be, since its header is right; so
- * the walk stays linked. *step: its size, if it is taken. */
-static enum lmc_status lmc__meet_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                         uint64_t *step)
+/* A section of a file or run, or BLKS, begins at w->at: if another one may be lost before it, there
+ * is an unknown run. */
+static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
+{
+    if (s->reader.tables.listing.n_streams == 0) return LMC_OK;
+    if (lmc__is_linked(w) && !lmc__is_run_complete(&s->reader, w) && w->chain != SIZE_MAX)
+        LMC__TRY(lmc__move_chain(s, w));
+    if (!lmc__is_linked(w) || !lmc__is_run_complete(&s->reader, w))
+        LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
+    w->chain = SIZE_MAX;
+    return LMC_OK;
+}
+
+/* A stream of a lost FILE section: it has the runs behind the last unknown one, which do not fit
+ * into the last stream. */
+static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
+{
+    lmc__listing *const l = &r->tables.listing;
+    lmc__stream *stream;
+    size_t i, n;
+    LMC__TRY(lmc__add_unknown_stream(r));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    n = w->certain > stream[-1].first_run ? lmc__count_runs(&r->tables) - w->certain : 0;
+    stream[-1].n_runs -= n;
+    stream->n_runs = n;
+    stream->first_run -= n;
+    w->covered = 0;
+    for (i = 0; i < n; i++) w->covered += lmc__run_at(r, stream->first_run + i)->run.size;
+    return LMC_OK;
+}
+
+/* A RUN body. One that breaks the rules leaves an unknown run. */
+static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t *body, size_t size)
 {
     lmc_reader *const r = &s->reader;
-    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
-    const int is_file = lmc__is_kind(section, "FILE");
-    /* without an index bodies are kept, one behind the other */
-    lmc__buffer *const kept = s->damage.has_index ? &s->body : &r->tables.index;
-    const uint8_t *body;
-    int is_intact;
-    /* a section before it takes so many bytes at least */
-    if (section->number > w->at / 28 + 1) return LMC_OK;
-    if (!lmc__may_claim(s, section->size)) return LMC_OK;
-    if (s->damage.has_index) kept->size = 0;
-    LMC__TRY(lmc__reserve(kept, section->size + 1)); /* so that data is not NULL */
-    body = kept->data + kept->size;
-    (void)lmc__read_rest(r, w->at + LMC__SECTION_HEADER_SIZE, kept->data + kept->size,
-                         (size_t)section->size);
-    is_intact = r->coder->wave.k->crc32c(0, body, (size_t)section->size) == section->body_crc;
-    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
-    s->damage.n_sections += !is_intact;
-    if (!s->damage.has_index) {
-        LMC__TRY(lmc__keep_section(s, w, section, is_file ? LMC__KIND_FILE : LMC__KIND_RUN,
-                                   kept->size, is_intact));
-        if (is_intact) kept->size += (size_t)section->size;
+    lmc__tables *const t = &r->tables;
+    const size_t n_segments = t->segments.size;
+    const lmc__stream *stream;
+    uint64_t position = 0;
+    enum lmc_status status;
+    lmc__run run;
+    lmc__cursor c;
+    c.p = body;
+    c.end = body + size;
+    if (t->listing.n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
+    w->next_block = 0;
+    if (lmc__get_run(&c, &run) != LMC_OK) return lmc__begin_unknown_run(r, w);
+    stream = lmc__stream_at(&t->listing, t->listing.n_streams - 1);
+    if (run.size > lmc__min64(stream->size, LMC__MAX_FILE_SIZE) - w->covered)
+        LMC__TRY(lmc__split_stream(r, w));
+    if (run.size > LMC__MAX_FILE_SIZE - w->covered) return lmc__begin_unknown_run(r, w);
+    status = lmc__parse_run(&run, &t->segments, body, size, &t->listing, t->listing.n_streams - 1,
+                            &position);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status != LMC_OK) {
+        t->segments.size = n_segments;
+        return lmc__begin_unknown_run(r, w);
     }
-    w->has_run = 0;
-    w->n_blocks = w->next_block = 0;
-    if (is_file) {
-        w->next_file = section->number + 1;
-        w->is_stream_start = 1;
-    } else lmc__begin_walked_run(s, w, section, is_intact ? body : NULL);
-    w->state = LMC__IN_ROW;
-    w->last = is_file ? LMC__LAST_FILE : LMC__LAST_RUN;
-    /* Head_CRC does not cover Body_CRC, the header's last four bytes: of a damaged section, they
-     * may be the first of something else */
-    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
-    *step = size;
+    w->covered += run.size;
+    return lmc__add_found_run(r, &run);
+}
+
+/* A FILE body. One that describes no valid files leaves one file of which nothing is known. */
+static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8_t *body,
+                                       size_t size)
+{
+    lmc__listing *const l = &s->reader.tables.listing;
+    const enum lmc_status status = lmc__list_files(l, body, size);
+    w->next_block = w->covered = 0;
+    w->certain = lmc__count_runs(&s->reader.tables);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status != LMC_OK) return lmc__add_unknown_stream(&s->reader);
+    lmc__stream_at(l, l->n_streams - 1)->first_run = w->certain;
     return LMC_OK;
 }
 
-/* An ancillary section, of any size: it is passed over. Its body is compared with its CRC, as that
- * is all that speaks for it where it should not be. */
-static void lmc__meet_ancillary(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                uint64_t *step)
+/* What a section tells, where there is no index. */
+static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
+                                         int is_intact)
 {
-    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
-    uint64_t i;
-    uint32_t crc = 0;
-    int is_intact;
-    if (!lmc__may_claim(s, section->size)) return;
-    for (i = LMC__SECTION_HEADER_SIZE; i < size;) {
-        uint8_t bytes[4096];
-        const size_t n = (size_t)lmc__min64(size - i, sizeof bytes);
-        (void)lmc__read_rest(&s->reader, w->at + i, bytes, n);
-        crc = s->reader.coder->wave.k->crc32c(crc, bytes, n);
-        i += n;
-    }
-    is_intact = crc == section->body_crc;
-    if (!is_intact && !lmc__is_linked(w)) return;
-    s->damage.n_sections += !is_intact;
-    w->n_blocks = w->next_block = 0; /* all of the run at hand were there, if it is linked */
-    w->has_run = 0;
-    w->state = LMC__IN_ROW;
-    w->last = LMC__LAST_NOTHING;
-    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
-    *step = size;
-}
-
-/* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
- * follow, and lie within the file and the limits. */
-static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
-                                            uint64_t *step)
-{
-    const lmc_reader *const r = &s->reader;
-    const uint64_t limit = lmc__index_limit(r);
-    lmc__section section;
-    if (!lmc__is_kind_valid((const char *)p) ||
-        lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
-        !lmc__is_next(s, w, &section) ||
-        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE)
-        return LMC_OK;
-    if (lmc__is_ancillary(&section)) {
-        lmc__meet_ancillary(s, w, &section, step);
+    const size_t size = is_intact ? (size_t)section->size : 0;
+    if (lmc__is_ancillary(section) || lmc__is_kind(section, "INDX")) return LMC_OK;
+    LMC__TRY(lmc__end_run(s, w));
+    if (lmc__is_kind(section, "BLKS")) {
+        w->is_ended = 1;
+        s->damage.is_complete = s->damage.n_breaks == 0 && lmc__is_linked(w);
+        s->rows_at = w->at + LMC__SECTION_HEADER_SIZE;
+        s->n_rows = is_intact && size % LMC__BLOCK_ENTRY_SIZE == 0 ? size / LMC__BLOCK_ENTRY_SIZE
+                                                                   : UINT64_MAX;
         return LMC_OK;
     }
-    if (section.size > limit || s->sections.size > limit) return LMC_OK;
-    return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
-                                          : lmc__meet_section(s, w, &section, step);
+    w->is_ended = 0;
+    s->body.size = 0;
+    LMC__TRY(lmc__reserve(&s->body, size + 1)); /* so that data is not NULL */
+    (void)lmc__read_rest(&s->reader, w->at + LMC__SECTION_HEADER_SIZE, s->body.data, size);
+    return lmc__is_kind(section, "FILE") ? lmc__take_files(s, w, s->body.data, size)
+                                         : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* The runs that a block may belong to: number j, from that of the run at hand on; NULL: no more.
- * With an index, that and three more, for the sections of a few may be lost in between; without,
- * only the run at hand is known. entries: as of lmc__fits_run. */
-static const lmc__run *lmc__walked_run(const lmc_salvage *s, const lmc__walk *w, size_t j,
-                                       const uint8_t **entries)
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
+ * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
+ * begins another. */
+static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
+                                       size_t *run_number)
 {
-    const lmc_reader *const r = &s->reader;
-    const size_t first = w->after ? w->after - 1 : 0;
-    *entries = NULL;
-    if (!s->damage.has_index) return w->has_run && j == first ? &w->run : NULL;
-    if (j >= lmc__count_runs(&r->tables) || j >= first + 4) return NULL;
-    *entries = lmc__run_at(r, j)->blocks;
-    return &lmc__run_at(r, j)->run;
-}
-
-/* The header of a block whose numbers are right for run number j. Linked, only the next block of
- * the run at hand is taken: what else stands there may be content of one that was shortened. *step:
- * its size, if it is taken. */
-static enum lmc_status lmc__meet_block(lmc_salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
-                                       const lmc__found_block *block, uint64_t *step)
-{
-    const size_t first = w->after ? w->after - 1 : 0;
-    const int is_in_run = w->last == LMC__LAST_RUN || w->last == LMC__LAST_BLOCK;
-    if (lmc__is_linked(w) && (!is_in_run || j != first || block->block != w->next_block))
-        return LMC_OK;
-    LMC__TRY(lmc__append(&s->blocks, block, sizeof *block));
-    w->after = (uint32_t)j + 1;
-    w->next_block = (uint64_t)block->block + 1;
-    w->n_blocks = run->n_blocks;
-    w->is_after_known = 1;
-    w->is_stream_start = 0;
-    if (w->state == LMC__SEARCHING) w->state = LMC__LINKED;
-    w->last = LMC__LAST_BLOCK;
-    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
-    *step = block->size;
+    lmc_reader *const r = &s->reader;
+    const size_t at_hand = lmc__run_at_hand(r);
+    const lmc__run *const run = at_hand == SIZE_MAX ? NULL : &lmc__run_at(r, at_hand)->run;
+    if (!run || (lmc__is_known_run(r, at_hand)
+                     ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
+                           (number < w->next_block &&
+                            (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
+                     : number < w->next_block))
+        LMC__TRY(lmc__begin_unknown_run(r, w));
+    *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
 }
 
-/* What looks like the header of a block is at p. Run and block are not stored in it, but follow
- * from its CRC (lmc__header_state): a run is tried by working out the block's number, which must
- * then be below the run's count, and the size right for it. If no run that is known fits, it is
- * kept as an orphan: its section may be lost, or come later. */
+/* -- with an index, but not its rows -- */
+
+typedef struct lmc__place_search {
+    const lmc_reader *reader;
+    uint64_t at;
+} lmc__place_search;
+
+static int lmc__ends_before(const void *context, size_t i)
+{
+    const lmc__place_search *const search = (const lmc__place_search *)context;
+    return lmc__run_at(search->reader, i)->end <= search->at;
+}
+
+/* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
+ * break on things are where the index is: further behind, or before. */
+static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
+                                size_t length)
+{
+    const lmc_reader *const r = &s->reader;
+    const lmc__reader_run *run;
+    lmc__place_search search;
+    size_t i;
+    search.reader = r;
+    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
+    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
+    run = lmc__run_at(r, i);
+    return search.at >= run->at && number < run->run.n_blocks &&
+                   lmc__block_size_at(&run->run, number) == length
+               ? i
+               : SIZE_MAX;
+}
+
+/* -- headers -- */
+
+/* The block, whose header is right, is intact, as far as can be told without its prediction. */
+static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *info, uint64_t at,
+                                        int *is_intact)
+{
+    lmc_reader *const r = &s->reader;
+    lmc__coder *const c = r->coder;
+    enum lmc_status status;
+    *is_intact = 0;
+    if (!lmc__may_claim(s, (uint64_t)info->encoded_size + info->size)) return LMC_OK;
+    LMC__TRY(lmc__set_coder(c, info->size, 1, 0));
+    c->in[0].size = s->range.size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], info->encoded_size));
+    LMC__TRY(lmc__reserve(&s->range, info->size));
+    if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
+    status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
+    *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
+    return LMC_OK;
+}
+
+/* What looks like the header of a block is at p. *step: its size, if it is passed over. */
 static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
-    const lmc__kernels *const k = s->reader.coder->wave.k;
-    const lmc__run *run;
-    const uint8_t *entries;
-    lmc_block_info info;
-    lmc__orphan o;
-    size_t j;
-    if (!lmc__is_linked(w) && !lmc__may_claim(s, 0)) return LMC_OK;
+    const uint64_t most = s->damage.has_index ? s->reader.tables.n_rows
+                                              : s->reader.source.size / (LMC_BLOCK_HEADER_SIZE + 1);
+    const uint32_t header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
+    lmc_block_info info, next;
+    uint32_t number;
+    lmc__found_block f;
+    size_t run = 0, n;
+    int is_passed = 0;
     if (lmc__parse_block_info(p, &info) != LMC_OK ||
         info.encoded_size > s->reader.source.size - w->at ||
         info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
         return LMC_OK;
-    memset(&o, 0, sizeof o);
-    o.block.at = w->at;
-    o.block.size = (uint32_t)info.encoded_size;
-    o.block.length = (uint32_t)info.size;
-    o.block.crc = info.crc;
-    o.block.header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
-    o.block.has_prediction = (uint8_t)info.has_prediction;
-    o.block.trust = w->state == LMC__IN_ROW ? LMC__TRUST_ROW : LMC__TRUST_LONE;
-    if (w->at < w->outer_end) {
-        o.block.trust = LMC__TRUST_INNER;
-        o.block.outer_run = w->outer_run;
-        o.block.outer_block = w->outer_block;
+    number = lmc__number_of(p);
+    if (number >= most) return LMC_OK;
+    if (!s->damage.has_index) LMC__TRY(lmc__take_block(s, w, number, info.size, &run));
+    else if (!s->has_rows) run = lmc__run_of_place(s, w, number, info.size);
+    if (run == SIZE_MAX) return LMC_OK;
+    memset(&f, 0, sizeof f);
+    f.key = s->damage.has_index && s->has_rows ? info.encoded_size | (uint64_t)header_crc << 32
+                                               : (uint64_t)run << 32 | number;
+    f.at = w->at;
+    f.size = (uint32_t)info.encoded_size;
+    f.length = (uint32_t)info.size;
+    f.crc = info.crc;
+    f.header_crc = header_crc;
+    f.has_prediction = (uint8_t)info.has_prediction;
+    if (!lmc__is_linked(w)) {
+        s->damage.n_breaks++;
+        w->chain = lmc__count_found(s);
     }
-    o.state = lmc__header_state(p);
-    o.after = w->after;
-    o.after_at = w->after_at;
-    for (j = w->after ? w->after - 1 : 0; (run = lmc__walked_run(s, w, j, &entries)) != NULL; j++) {
-        o.block.run = (uint32_t)j;
-        o.block.block = o.state ^ lmc__run_state(k, (uint32_t)j);
-        if (lmc__fits_run(run, entries, &o.block))
-            return lmc__meet_block(s, w, run, j, &o.block, step);
+    LMC__TRY(lmc__append(&s->blocks, &f, sizeof f));
+    w->last_end = w->at + f.size;
+    w->next_block = (uint64_t)number + 1;
+    *step = 1;
+    if (s->end >= w->last_end && s->end - w->last_end >= LMC_BLOCK_HEADER_SIZE) {
+        LMC__TRY(lmc__view(s, w->last_end, LMC_BLOCK_HEADER_SIZE, 4096, &p, &n));
+        is_passed = p[0] == LMC__BLOCK_SYNC && lmc__parse_block_info(p, &next) == LMC_OK &&
+                    lmc__number_of(p) == w->next_block;
     }
-    if (s->orphans.size / sizeof o < LMC__MAX_ORPHANS && lmc__may_claim(s, LMC_BLOCK_HEADER_SIZE))
-        return lmc__append(&s->orphans, &o, sizeof o);
+    if (!is_passed) LMC__TRY(lmc__check_block(s, &info, w->at, &is_passed));
+    if (is_passed) *step = f.size;
     return LMC_OK;
 }
 
-/* Nothing that fits is where the last thing ends: the search begins at w->resume. If that was a
- * block and its bytes may not be searched (too much was read twice), it is taken back: what it
- * hides would be lost silently otherwise. */
-static void lmc__break_link(lmc_salvage *s, lmc__walk *w)
+/* What looks like the header of a section is at p. It must have its Head_CRC, and lie within the
+ * file. *step: its size, if it is passed over. */
+static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
+                                            uint64_t *step)
 {
-    s->damage.n_breaks++;
-    if (w->last == LMC__LAST_BLOCK) {
-        const lmc__found_block *const last = lmc__found_at(s, lmc__count_found(s) - 1);
-        if (lmc__may_claim(s, w->last_size)) {
-            w->outer_end = w->at;
-            w->outer_run = last->run;
-            w->outer_block = last->block;
-        } else
-            s->blocks.size -= sizeof *last; /* its bytes cannot be searched: it may hide others */
+    lmc_reader *const r = &s->reader;
+    lmc__section section;
+    uint64_t size;
+    int is_intact;
+    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE ||
+        !lmc__may_claim(s, section.size))
+        return LMC_OK;
+    if (!lmc__is_ancillary(&section) && section.size > lmc__index_limit(r)) return LMC_OK;
+    size = LMC__SECTION_HEADER_SIZE + section.size;
+    is_intact =
+        lmc__crc_of_file(s, w->at + LMC__SECTION_HEADER_SIZE, section.size) == section.body_crc;
+    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
+    if (is_intact && lmc__is_kind(&section, "INDX") && !s->damage.has_index) {
+        LMC__TRY(lmc__take_index(s, w->at, size, 0));
+        if (s->damage.has_index) return LMC_OK;
     }
-    w->is_after_known = w->is_stream_start = 0;
-    w->state = LMC__SEARCHING;
-    w->at = w->resume;
+    if (!s->damage.has_index) LMC__TRY(lmc__take_section(s, w, &section, is_intact));
+    s->damage.n_breaks += !lmc__is_linked(w);
+    s->damage.n_sections += !is_intact;
+    w->last_end = w->at + size;
+    *step = is_intact ? size : 1;
+    return LMC_OK;
 }
 
-/* No section fits into what is left of the file. Where that is also the end of what should be
- * there, nothing is missing at the end. */
-static void lmc__meet_end(lmc_salvage *s, lmc__walk *w)
-{
-    const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
-    const int has_all_runs = !s->damage.has_index || w->after == lmc__count_runs(&s->reader.tables);
-    if (!lmc__is_linked(w)) {
-        w->state = LMC__ENDED;
-    } else if (w->at == s->end && has_all_blocks && has_all_runs) {
-        if (s->damage.n_breaks == 0 && s->damage.has_trailer) s->damage.is_complete = 1;
-        w->state = LMC__ENDED;
-    } else lmc__break_link(s, w);
-}
-
-/* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
- * byte of blocks, and the first letters of the kinds of sections. */
+/* The whole walk; when it meets the index, all is searched again with its help. While searching,
+ * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
+ * letters of the kinds of sections. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
+    const int had_index = s->damage.has_index;
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first[(uint8_t)'F'] = is_first[(uint8_t)'R'] =
-        is_first[(uint8_t)'I'] = 1;
+        is_first[(uint8_t)'B'] = is_first[(uint8_t)'I'] = 1;
     memset(&is_first[(uint8_t)'a'], 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
-    w.state = LMC__LINKED;
-    w.at = LMC__HEADER_SIZE;
-    w.resume = s->damage.has_header ? LMC__HEADER_SIZE : 0;
-    w.is_after_known = 1;
-    while (w.state != LMC__ENDED) {
-        uint64_t step = 0; /* 0: nothing is taken */
+    w.last_end = LMC__HEADER_SIZE;
+    w.at = s->damage.has_header ? LMC__HEADER_SIZE : 0;
+    w.chain = SIZE_MAX;
+    while (w.at < s->end && s->end - w.at >= LMC__SECTION_HEADER_SIZE) {
+        const size_t wanted = (size_t)lmc__min64(LMC_BLOCK_HEADER_SIZE, s->end - w.at);
+        uint64_t step = 0; /* 0: nothing begins here */
         const uint8_t *p;
-        size_t n, i;
-        if (w.at > s->end || s->end - w.at < LMC__SECTION_HEADER_SIZE) {
-            lmc__meet_end(s, &w);
-            continue;
+        size_t n;
+        LMC__TRY(lmc__view(s, w.at, wanted, lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
+        if (p[0] != LMC__BLOCK_SYNC) {
+            if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
+        } else if (wanted == LMC_BLOCK_HEADER_SIZE) {
+            LMC__TRY(lmc__look_at_block(s, &w, p, &step));
         }
-        LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
-                           lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
-        if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
-        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
-        if (step) {
-            w.last_size = step;
-            w.at += step;
-        } else if (lmc__is_linked(&w)) {
-            lmc__break_link(s, &w);
-        } else {
-            for (i = 1; i < n && !is_first[p[i]]; i++) {}
-            w.at += i;
+        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* with its help */
+        if (step == 0) {
+            LMC__TRY(lmc__view(s, w.at, 1, 0, &p, &n));
+            for (step = 1; step < n && !is_first[p[step]]; step++) {}
         }
+        w.at += step;
     }
+    s->damage.n_breaks += w.last_end != s->end && (s->damage.has_index || s->damage.has_trailer);
+    if (!s->damage.has_index && !w.is_ended && s->reader.tables.listing.n_streams)
+        LMC__TRY(lmc__begin_unknown_run(&s->reader, &w));
     return LMC_OK;
 }
 #endif /* LMC_NO_SALVAGE */

@@ -1,0 +1,97 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "base/wire_file.h"
+#include "kernels/types.h"
+#include "snapshot/buffer.h"
+#include "snapshot/ends.h"
+#include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
+#include "snapshot/index.h"
+#include "snapshot/reader.h"
+#include "snapshot/salvage.h"
+#ifndef LMC_NO_SALVAGE
+
+/* The index of a damaged file, and the rows of BLKS. */
+
+/* The first section of the file is that of the index's first entry. */
+static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
+{
+    uint8_t first[LMC__SECTION_HEADER_SIZE];
+    uint64_t stored, size = 0;
+    lmc__cursor c;
+    c.p = t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 4; /* a FILE */
+    c.end = t->index.data + t->index.size;
+    return lmc__get_varint(&c, &stored) == LMC_OK && lmc__get_varint(&c, &size) == LMC_OK &&
+           lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
+           memcmp(first, "FILE", 4) == 0 && lmc__load64(first + 4) == size &&
+           lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
+}
+
+/* The rows, whose section has its body there, if that is right; with them each block is known
+ * wherever it is. They are those of all runs. */
+static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
+{
+    lmc__tables *const t = &s->reader.tables;
+    const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
+    uint8_t crc[4];
+    size_t i;
+    if (size > lmc__index_limit(&s->reader)) return LMC_OK;
+    LMC__TRY(lmc__reserve(&t->rows, size + 1)); /* so that data is not NULL */
+    (void)lmc__read_rest(&s->reader, at - 4, crc, 4);
+    (void)lmc__read_rest(&s->reader, at, t->rows.data, (size_t)size);
+    if (s->reader.coder->wave.k->crc32c(0, t->rows.data, (size_t)size) != lmc__load32(crc))
+        return LMC_OK;
+    t->rows.size = (size_t)size;
+    for (i = 0; i < lmc__count_runs(t); i++)
+        lmc__table_run(t, i)->rows_at =
+            LMC__BLOCK_ENTRY_SIZE * (size_t)lmc__table_run(t, i)->first_row;
+    s->has_rows = 1;
+    return LMC_OK;
+}
+
+/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
+ * What was found so far is forgotten then, for all is searched again with its help. If it is not,
+ * nothing changes.
+ *
+ * It might be that of another file, of which a part or all is content of this one. It is this
+ * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
+ * if the first section is the one that it names, or if it stands where the trailer says, but too
+ * far in front. */
+static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    lmc__tables found;
+    lmc__section section;
+    uint64_t offset = 0;
+    enum lmc_status status;
+    lmc__init_tables(&found, r->options.alloc_user);
+    status = lmc__read_index(r, &found, at, size);
+    if (status == LMC_OK)
+        status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
+                                  LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
+    if (status == LMC_OK && offset != at && !(has_trailer && offset > at) &&
+        !lmc__has_first_section(r, &found))
+        status = LMC_ERR_CORRUPT;
+    if (status != LMC_OK) {
+        lmc__free_tables(&found);
+        return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
+    }
+    lmc__free_tables(&r->tables);
+    r->tables = found;
+    /* its copy of the header, which is the same if that is intact */
+    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
+    s->blocks.size = 0;
+    s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
+    s->damage.n_breaks = 0;
+    s->damage.has_index = s->damage.is_complete = 1;
+    s->end = at;
+    s->shift = at - offset;
+    return found.n_rows < at / LMC__BLOCK_ENTRY_SIZE
+               ? lmc__take_rows(s, at - LMC__BLOCK_ENTRY_SIZE * found.n_rows, found.n_rows)
+               : LMC_OK;
+}
+#endif /* LMC_NO_SALVAGE */
