@@ -374,9 +374,12 @@ class Reader:
         return f"tensor {x.name!r}" if x.name else "the tensor"
 
     def _expect_all(self) -> None:
-        """Of a file that is read from its beginning to its end."""
-        self._source.expect(0, self._source.size)
+        """Of a file that is read from its beginning to its end, but for the table of blocks."""
         self._is_read_whole = True
+        if callable(self._source.argument):
+            last = self.files[-1]
+            at, encoded = self._object.encoded_range(last.number, 0, last.size) if last.size else (0, self._source.size)
+            self._source.expect(0, at + encoded)
 
     def _expect(self, number: int, offset: int, size: int) -> None:
         if size and not self._is_read_whole and callable(self._source.argument):
