@@ -405,12 +405,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
- * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,
@@ -1069,7 +1068,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                size_t *size);
 /* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
  * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
                                                               uint64_t *encoded_size);
@@ -12998,7 +12997,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->sparse) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
@@ -13284,7 +13283,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
@@ -13401,9 +13400,9 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
+ * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
  * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
@@ -15060,9 +15059,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload            -> content
- *     CRC       size          CRC, if predicted;    CRC
- *                             each rule
+ *     header -> payload            -> content
+ *     CRC       CRC, if predicted;    CRC
+ *               each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
  * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
@@ -15076,18 +15075,18 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
+ *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
  *   Payload_CRC                   lmc__decode_block                             CHECKSUM
+ *   there is a prediction         lmc__decode_block                             BASE_MISSING
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
+ *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
- * BASE_WRONG into CORRUPT: then it is the file that is wrong.
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
+ * that is wrong: then the status is that of the rule.
  *
  * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -15106,18 +15105,23 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. */
+/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
+ * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
+ * overwritten, it is put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
-                                          const lmc_block_info *info, const uint8_t *base)
+                                          const lmc_block_info *info, const uint8_t *base,
+                                          int is_own)
 {
     uint32_t crc;
     enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
     if (status == LMC_OK && crc != info->crc) {
         if (d->kept) memcpy(dst, d->kept, info->size);
         lmc__put_back(dst, &d->undo, info->width);
-        status = LMC_ERR_BASE_WRONG;
+        status = LMC_ERR_CHECKSUM;
     }
-    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
+    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
+        status = LMC_ERR_BASE_WRONG;
+    return status;
 }
 
 /* The payload of a block that has a prediction is what was written: all that can be told without
@@ -15133,20 +15137,21 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction. */
+ * where there is none, and not used where the block has no prediction; is_own: it is made of the
+ * file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
-                                         const lmc_block_info *info, const uint8_t *base, void *ws,
-                                         size_t ws_size)
+                                         const lmc_block_info *info, const uint8_t *base,
+                                         int is_own, void *ws, size_t ws_size)
 {
     uint32_t crc = info->crc;
-#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
-    LMC__COUNT_DECODED(info->size);
-#endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
     if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -15161,7 +15166,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         if (info->has_prediction) {
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
@@ -15188,12 +15193,10 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
-    if (info.has_prediction) {
-        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+    if (info.has_prediction && o.prediction)
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
-    }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)o.prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -16738,6 +16741,8 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -16822,7 +16827,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
     job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, ws, wave->workspace_size - wave->temp_size);
+                                    job->base, job->is_own, ws,
+                                    wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
@@ -17406,6 +17412,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base ? base + (size_t)start : NULL;
+    job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
@@ -18100,8 +18107,6 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* of the block's content, in coder.pieces */
     size_t first_piece, n_pieces;
-    /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_own_prediction;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
@@ -18359,8 +18364,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
- * is a wrong base, unless it was made from this very file. */
+/* Decodes a job's block, or compares it if it is written already. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -18378,8 +18382,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
-    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
-        job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -20477,9 +20479,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
  *   the base has                                               opening            see below
  *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
- *                                 codec/get_quantised.h        decoded, before
- *                                                              dst is written
+ *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *                                                              decoded
  *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
  *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
@@ -20492,8 +20493,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
  * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
  * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base, and compare its size, and its CRC in the same way. */
+ * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base; its size is compared, and then Content_CRC tells. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -23444,7 +23445,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
@@ -24050,8 +24051,9 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* the end of the source, while it is opened; else empty */
+    /* while it is opened, what was read of the source's end, from tail_at on; else empty */
     lmc__buffer tail;
+    uint64_t tail_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -24110,15 +24112,15 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What is in the tail comes from there. The callback is not called for no
- * bytes. */
+/* All of it. What ends in the tail comes from there, as far as it is there. The callback is not
+ * called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    const uint64_t tail_at = r->source.size - r->tail.size;
-    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
-        offset + size > tail_at) {
-        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
-        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
+    const uint64_t tail_end = r->tail_at + r->tail.size;
+    if (offset <= tail_end && size <= tail_end - offset && offset + size > r->tail_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - r->tail_at);
+        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - r->tail_at),
+               n);
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
@@ -24130,15 +24132,23 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file, to empty tables. */
+/* The INDX section, which is at that place and within the file, to empty tables. If it begins
+ * before the tail, it is read with as many bytes before it: these are the tail then, and have the
+ * rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
+    const size_t before = at < r->tail_at ? (size_t)lmc__min64(r->tail.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, size));
-    LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
+    LMC__TRY(lmc__reserve(&t->index, before + size));
+    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
     t->index.size = (size_t)size;
+    if (before == 0) return LMC_OK;
+    memcpy(r->tail.data, t->index.data, before);
+    r->tail.size = before;
+    r->tail_at = at - before;
+    memmove(t->index.data, t->index.data + before, (size_t)size);
     return LMC_OK;
 }
 
@@ -24179,9 +24189,29 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
- * when the run is wanted. */
-static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
+/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
+ * they stay.
+ *
+ * Who reads all of a run can do without them, if he has its code: each header says where the next
+ * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
+                                      const uint8_t *code, uint8_t *rows)
+{
+    size_t left = (size_t)(run->end - run->at), i;
+    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
+        lmc_block_info info;
+        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        lmc__store32(rows, (uint32_t)info.encoded_size);
+        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
+        code += info.encoded_size;
+        left -= info.encoded_size;
+    }
+    return LMC_OK;
+}
+
+/* Loads them. code: all of the run's, or NULL. */
+static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
@@ -24193,9 +24223,11 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->rows, size));
     LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    LMC__TRY(lmc__read_at(
-        r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-        t->rows.data + rows_at, (size_t)size));
+    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
+    else
+        LMC__TRY(lmc__read_at(
+            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
+            t->rows.data + rows_at, (size_t)size));
     block_at = lmc__table_blocks(t) + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
@@ -24214,16 +24246,23 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     return LMC_OK;
 }
 
-/* Those that came with the end of the source: to fetch them again would be a request for nothing.
- */
+/* Those of the run that were loaded last. */
+static void lmc__forget_rows(lmc_reader *r, size_t number)
+{
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    r->tables.rows.size = run->rows_at;
+    r->tables.block_at.size = 8 * run->first_block;
+    run->first_block = run->rows_at = SIZE_MAX;
+}
+
+/* Those that came with the index: to fetch them again would be a request for nothing. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
-    const uint64_t tail_at = r->source.size - r->tail.size,
-                   from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= tail_at)
-            LMC__TRY(lmc__load_rows(r, i));
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->tail_at)
+            LMC__TRY(lmc__load_rows(r, i, NULL));
     return LMC_OK;
 }
 
@@ -24233,9 +24272,10 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
- * second one for what of a large index lies before it. The header itself is read where it is in the
- * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
+/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
+ * the header. A second one for what of a large index lies before it. The header itself is read
+ * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
+ * else it may be.
  *
  * The trailer's size of the file must be that of the source, and header, index and trailer must
  * leave nothing out: what lies between them the index accounts for. */
@@ -24252,6 +24292,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__reserve(&r->tail, tail_size));
     LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
     r->tail.size = tail_size;
+    r->tail_at = total - tail_size;
     has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
@@ -24279,6 +24320,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
     lmc__free_buffer(&r->tail);
+    r->tail_at = 0;
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -24400,39 +24442,41 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* The code of n blocks of a run, from number first on, whose predictions are read; see
- * lmc__read_indexed_run. head: bytes of the prediction of the first block, if that is not wanted
- * whole. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t first, size_t n,
-                                      uint64_t offset, uint64_t end, uint8_t *dst, size_t head)
+/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
+ * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__fetched {
+    uint64_t first;
+    size_t n, head;
+} lmc__fetched;
+
+/* Decodes n of these blocks, from number first on. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
+                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
+                                      uint8_t *dst)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block + first;
+    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
+                          *const block_at = all_at + first, code_at = all_at[fetched->first];
     const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
-    const size_t in_size = (size_t)(block_at[n] - block_at[0]);
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
-    c->in[0].size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], in_size));
-    if (!r->options.parallel_reads) LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
         const size_t size = lmc__block_size_at(run, first + i);
+        memset(block_job, 0, sizeof *block_job);
         block_job->run = number;
         job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
+        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
         wanted += job->keep;
         job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
-        block_job->is_written = block_job->is_unread = 0;
-        block_job->n_pieces = 0;
+                                                             : base->data + fetched->head;
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */
@@ -24444,39 +24488,98 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     return lmc__report_progress(c, wanted);
 }
 
+/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
+ * memory. A source that several workers read at once is near: there each reads a block. */
+#define LMC__FETCH_SIZE ((uint64_t)16 << 20)
+
+/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
+static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
+                                 uint64_t blocks_end, size_t wave)
+{
+    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    uint64_t n = lmc__min64(wave, blocks_end - first);
+    if (r->options.parallel_reads) return (size_t)n;
+    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
+        n++;
+    return (size_t)n;
+}
+
+/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
+ * read. */
+static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__buffer *const in = &r->coder->in[0];
+    const size_t size = (size_t)(run->end - run->at);
+    in->size = 0;
+    LMC__TRY(lmc__reserve(in, size));
+    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
+    return lmc__load_rows(r, number, in->data);
+}
+
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * a wave has, whose code lies side by side and is read at once.
+ * are fetched at once, whose code lies side by side.
  *
  * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the wave. */
-static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
-                                             uint8_t *dst, size_t size)
+ * reads them; from then on the code, and wave by wave. */
+static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
+                                        size_t size, int has_code)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
-    const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
-    lmc__coder *c = r->coder;
-    uint64_t first = offset / run->block_size;
-    LMC__TRY(lmc__load_rows(r, number));
-    while (first < blocks_end) {
-        const size_t n =
-            (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
-        size_t head = 0;
+    const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
+                 wave = lmc__count_jobs(r->coder->parallel, largest);
+    lmc__coder *const c = r->coder;
+    lmc__fetched fetched;
+    fetched.head = 0;
+    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
+         fetched.first += fetched.n) {
+        size_t done, n;
+        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status = lmc__read_predictions(r, run, first, n, offset, end, dst,
-                                           &r->base[run->prediction == LMC__PREDICT_OWN], &head);
+            status =
+                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
+                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
             r->digester = digester;
             LMC__TRY(status);
         }
         LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
-        first += n;
+        if (!has_code) {
+            const uint64_t *const block_at =
+                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
+            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
+            c->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&c->in[0], in_size));
+            if (!r->options.parallel_reads)
+                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
+        }
+        for (done = 0; done < fetched.n; done += n) {
+            n = lmc__min(wave, fetched.n - done);
+            LMC__TRY(
+                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        }
     }
     return LMC_OK;
+}
+
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
+                                             uint8_t *dst, size_t size)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    enum lmc_status status;
+    if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
+        run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
+        LMC__TRY(lmc__load_rows(r, number, NULL));
+        return lmc__read_blocks(r, number, offset, dst, size, 0);
+    }
+    LMC__TRY(lmc__fetch_whole_run(r, number));
+    status = lmc__read_blocks(r, number, offset, dst, size, 1);
+    if (status != LMC_OK) lmc__forget_rows(r, number);
+    return status;
 }
 
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
@@ -24866,7 +24969,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 }
 
 /* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
@@ -24899,7 +25002,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     const uint64_t block = at / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number));
+    LMC__TRY(lmc__load_rows(r, number, NULL));
     *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
@@ -25312,7 +25415,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number));
+    LMC__TRY(lmc__load_rows(r, number, NULL));
     block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
@@ -26184,7 +26287,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     LMC__TRY(lmc__reserve(&s->range, info->size));
     if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
     status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
-                               NULL, c->wave.workspaces, c->wave.workspace_size);
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
     *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
     return LMC_OK;
 }
@@ -26486,11 +26589,10 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL, c->wave.workspaces,
+                               prediction == LMC_OK ? dst : NULL,
+                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
                                c->wave.workspace_size);
-    if (status == LMC_ERR_BASE_MISSING) return prediction;
-    return status == LMC_ERR_BASE_WRONG && lmc__is_own_prediction(&run->run) ? LMC_ERR_CORRUPT
-                                                                             : status;
+    return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
 /* The first intact one of the copies of a block, which begin with number i of those found. They

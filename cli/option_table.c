@@ -229,7 +229,7 @@ static int take_archive(struct arguments *a, const char *text)
 
 int print_version(void)
 {
-    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR,
+    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR,
            LMC_FORMAT_MINOR, lmc_tier_name(lmc_tier_current()));
     return CODE_OK;
 }
@@ -292,6 +292,7 @@ const struct option options[] = {
     {0, "patch-from", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
     {0, "search", TEXT, PLAIN & ~V(APPLY), 0, 0, take_search, "a directory of snapshots"},
     {0, "no-search", FLAG, PLAIN & ~V(APPLY), AT(bases.is_closed), 1, NULL, NULL},
+    {0, "no-base", FLAG, V(TEST) | V(VERIFY), AT(bases.is_off), 1, NULL, NULL},
     {0, "dereference", FLAG, PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.links),
      LINKS_FOLLOW, NULL, NULL},
     {0, "no-dereference", FLAG, PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.links),

@@ -23,6 +23,7 @@ are in hexadecimal; numbers have up to 64 bits.
 Exit code 0 if all passed. SPDX-License-Identifier: MIT
 """
 import hashlib
+import io
 import json
 import os
 import re
@@ -38,6 +39,7 @@ import lmc_decode
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 TIMEOUT = 120                                  # seconds for one vector
 BITS = ["base", "own", "quantised"]            # of Incompatible
+RANGE_RULES = {"R8-6", "R8-7", "R8-8", "R8-9", "R8-12", "R8-13", "R8-14"}           # what a range reader must check, too
 HAS = BITS + ["hash", "links", "foreign"]
 
 
@@ -95,9 +97,36 @@ def compare_module(entry, has):
         if error.status not in expected:
             return str(error)
         named = set(re.findall(r"[RFHLQS](?:[0-9]+-|-)[0-9]+", error.text))
-        return None if error.status == "UNSUPPORTED" and "R3-8" in named or "rules" not in entry or named & set(entry["rules"]) else (
-            "%s, not by %s" % (error, entry["rules"]))
-    return "accepted" if "OK" not in expected else compare_decoded(entry, snapshot)
+        if error.status == "UNSUPPORTED" and "R3-8" in named:
+            return None
+        if not named & set(entry["rules"]):
+            return "%s, not by %s" % (error, entry["rules"])
+        return compare_refused_ranges(entry, data, bits) if entry["kind"] == "invalid" else None
+    return "accepted" if "OK" not in expected else compare_decoded(entry, snapshot) or compare_ranges(entry, data, bits)
+
+
+def compare_ranges(entry, data, bits):
+    """The same by ranges: all files, and all tensors."""
+    reader = lmc_decode.Reader(io.BytesIO(data), bases_of(entry), bits)
+    for file, want in zip(reader.files, entry["files"]):
+        if digest(reader.read(file, 0, file.size)) != want["sha256"]:
+            return "range reader: file %r" % file.path
+        for tensor in file.tensors:
+            reader.read_tensor(file, tensor)
+    return None
+
+
+def compare_refused_ranges(entry, data, bits):
+    """An invalid file: a range reader may not see it, but what it checks, it has to."""
+    try:
+        reader = lmc_decode.Reader(io.BytesIO(data), bases_of(entry), bits)
+        for file in reader.files:
+            reader.read(file, 0, file.size)
+            for tensor in file.tensors:
+                reader.read_tensor(file, tensor)
+    except lmc_decode.LmcError as error:
+        return None if error.status in entry["status"] + ["TRUNCATED", "BASE_WRONG"] + ["CHECKSUM"] * ("R3-20" in entry["rules"]) else "range reader: %s" % error
+    return "range reader: accepted" if set(entry["rules"]) & RANGE_RULES else None
 
 
 def compare_decoded(entry, snapshot):

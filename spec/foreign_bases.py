@@ -103,6 +103,7 @@ class Json:
     NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
     PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
     ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))')
+    LONE = re.compile(r"\\u[0-9a-fA-F]{4}")
     SHORT = dict(zip('"\\/bfnrt', '"\\/\b\f\n\r\t'))
 
     def __init__(self, text):
@@ -170,7 +171,7 @@ class Json:
             if self.skip('"'):
                 return "".join(pieces)
             escape = self.match(self.ESCAPE)
-            require(escape, "no character that a string may have, or no escape (F-11), or a lone surrogate (F-13)")
+            require(escape, "a lone surrogate (F-13)" if self.text[self.at:self.at + 2] == "\\u" and self.LONE.match(self.text, self.at) else "no character or escape of a string (F-11)")
             short, high, low, unit = escape.groups()
             if short:
                 pieces.append(self.SHORT[short])
@@ -181,24 +182,32 @@ class Json:
 
 
 def find_safetensors(data):
-    """The tensors if data is a safetensors file: u64 size of the JSON, the JSON, the tensors without gaps."""
+    """The tensors if data is a safetensors file."""
+    try:
+        return read_safetensors(data)
+    except LmcError:
+        return []                              # plain bytes
+
+
+def read_safetensors(data):
+    """u64 size of the JSON, the JSON, the tensors without gaps."""
     size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or size > min(len(data) - 8, MAX_JSON_SIZE):               # F-9
-        return []
+    require(len(data) >= 8 and size <= min(len(data) - 8, MAX_JSON_SIZE), "N (F-9)")
     try:
         json_reader = Json(bytes(data[8:8 + size]).decode("utf-8"))
-        require(json_reader.text.startswith("{"), "no JSON object (F-11)")
-        members = json_reader.value()
-        require(json_reader.at == len(json_reader.text), "something follows the JSON object (F-11)")
-        tensors = [tensor_of(name, entry, 8 + size) for name, entry in members.items() if name != "__metadata__"]
-        tensors.sort(key=lambda tensor: (tensor.offset, tensor.size, tensor.name))
-        end = 8 + size
-        for tensor in tensors:
-            require(tensor.offset == end, "tensors are not side by side (F-17)")
-            end = tensor.end
-        require(end <= len(data), "tensor ends after its file (F-17)")
-    except (LmcError, UnicodeDecodeError):     # the latter: F-10
-        return []                              # plain bytes
+    except UnicodeDecodeError:
+        raise LmcError("CORRUPT", "no UTF-8 (F-10)") from None
+    require(json_reader.text.startswith("{"), "no JSON object (F-11)")
+    members = json_reader.value()
+    require(json_reader.at == len(json_reader.text), "something follows the JSON object (F-11)")
+    tensors = [tensor_of(name, entry, 8 + size) for name, entry in members.items() if name != "__metadata__"]
+    require(tensors, "no tensor (F-15)")
+    tensors.sort(key=lambda tensor: (tensor.offset, tensor.size, tensor.name))
+    end = 8 + size
+    for tensor in tensors:
+        require(tensor.offset == end, "tensors are not side by side (F-17)")
+        end = tensor.end
+    require(end <= len(data), "tensor ends after its file (F-17)")
     return tensors
 
 
@@ -211,5 +220,6 @@ def tensor_of(name, entry, start):
     name, dtype, shape, (first, last) = name.encode(), dtype.encode(), tuple(map(Number.whole, shape)), map(Number.whole, offsets)
     require(len(name) <= MAX_NAME_SIZE and 1 <= len(dtype) <= MAX_DTYPE_SIZE and len(shape) <= MAX_RANK, "size of a name or dtype, or rank (F-18)")
     require(b"\0" not in name + dtype, "zero byte (F-18)")
-    require(first <= last and (dtype not in DTYPE_BITS or size_of(dtype, shape) == last - first), "data_offsets (F-17, F-18)")
+    require(first <= last, "data_offsets (F-17)")
+    require(dtype not in DTYPE_BITS or size_of(dtype, shape) == last - first, "data_offsets (F-18)")
     return Tensor(name, dtype, shape, start + first, last - first)

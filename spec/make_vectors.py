@@ -128,7 +128,7 @@ def random_block(random):
 
 def valid_vectors(v):
     r = Random(1)
-    # 4, 5.1: header, files
+    # 3, 4.1: header, files
     v.valid("file_empty", "4.1", "one empty file: no run at all", build([Src()]))
     v.valid("incompatible_unused", "3", "Own and Quantised are set, and not used: an encoder that did not know it yet",
             one(stored(b"pipe"), bits=6))
@@ -152,6 +152,10 @@ def valid_vectors(v):
     v.valid("file_mtime_limits", "4.1", "Mtime_Seconds -2^63", build([Src(b"m", b"older", mtime=(-1 << 63, 0)), Run([stored(b"older")])]))
     v.valid("directory_only", "4.1", "a snapshot of one empty directory", build([Src(b"empty", kind=1)]))
     v.valid("directory_root", "4.1", "a directory with an empty path: the snapshot is an empty directory", build([Src(b"", kind=1)]))
+    v.valid("paths_beside", "4.1", "paths that sort beside one another, of which none is below a file", build([
+        Group(Src(b"a", kind=1), Src(b"a-"), Src(b"a/b"), Src(b"a0"), Src(b"ab/c"), Src(b"ab-", kind=1), Src(b"ab/c-/d"))]))
+    v.valid("path_longest", "4.1", "a Path of 65,535 bytes", build([Src(b"p/" * 32767 + b"q")]))
+    v.valid("path_backslash", "4.1", "a backslash in a Path is a character like others", build([Src(b"a\\b"), Src(b"\\", kind=1)]))
     v.valid("directory_mode", "4.1", "an empty directory with Mode and Mtime beside a file", build([
         Src(b"d/e", kind=1, mode=0o750, mtime=(1600000000, 5)), Src(b"f", b"file"), Run([stored(b"file")])]))
     v.valid("files_several", "4.1", "several files, empty ones among them, in no order of their paths", build([
@@ -161,7 +165,7 @@ def valid_vectors(v):
         item for path in (b"...", b".hidden", b"a..b/..c", b"with space", "\u00e9\u4e2d".encode(), b"-dash", b"a/" + b"x" * 255, b"q\"'$*?")
         for item in (Src(path, path[:3]), Run([stored(path[:3])]))]))
     v.valid("path_not_utf8", "4.1", "a path that is not UTF-8", build([Src(b"\xff\xfe.bin", b"bytes"), Run([stored(b"bytes")])]))
-    # 5.1: tensors
+    # 4.1: tensors
     names = [("BOOL", 8), ("U8", 8), ("I8", 8), ("F8_E5M2", 8), ("F8_E4M3", 8), ("F8_E8M0", 8), ("F8_E4M3FNUZ", 8), ("F8_E5M2FNUZ", 8), ("F4", 4),
              ("F6_E2M3", 6), ("F6_E3M2", 6), ("I16", 16), ("U16", 16), ("F16", 16), ("BF16", 16), ("I32", 32), ("U32", 32), ("F32", 32), ("C64", 64),
              ("F64", 64), ("I64", 64), ("U64", 64), ("I4", 4), ("U4", 4), ("I2", 2), ("U2", 2), ("C128", 128)]
@@ -190,7 +194,7 @@ def valid_vectors(v):
     links_vectors(v)
     v.valid("metadata_links_broken", "links", "a value of lmc.links that breaks its rules, in a snapshot of one file without a Path: handed out, and not looked at", build([Src(data=b"m"), Run([stored(b"m")])], metadata=[
         (b"lmc.links", b"sa")]))
-    # 5.2: runs
+    # 4.2: runs
     for log2 in range(14, 23):
         v.valid("run_log2_%d" % log2, "4.2", "Block_Size 2^%d, one short block" % log2,
             build([Src(data=b"log2"), Run([stored(b"log2")], log2=log2)]))
@@ -217,7 +221,7 @@ def valid_vectors(v):
         Src(b"f", data, [T(b"less", b"U8", (262143,), 0, 262143), T(b"more", b"U8", (262145,), 262143, 262145)]),
         Run([planes([data[i:i + 131072]], {0: constant}) for i in range(0, 524288, 131072)] + [planes([b"\2\2\2"])], log2=17),
         Src(b"exact", bytes(262144)), Run([planes([bytes(131072)])] * 2, log2=17)]))
-    # 7: stored, residuals, widths
+    # 5: stored, residuals, widths
     for width in (1, 2, 4, 8):
         v.valid("stored_w%d" % width, "5", "a stored block of width %d" % width, one(stored(r.data(3 * width), width)))
         v.valid("one_element_w%d" % width, "5", "N_Elements 1", one(stored(r.data(width), width)))
@@ -240,7 +244,7 @@ def valid_vectors(v):
     v.valid("raw_though_constant", "6", "a raw plane whose bytes are all equal", one(plane_block(bytes(9), raw, 2)))
     v.valid("planes_n2", "5.1", "two elements of 8 bytes cannot be planes; three of 8 bytes can",
         one(stored(r.data(16), 8), planes([b"abc"] + [b"\1\1\1"] * 7)))
-    # 8.1, 8.2: trees
+    # 6.1, 6.2: trees
     def shape(name, what, lengths, escape=None, plane=None, n=64, others=(), **options):
         plane = plane if plane is not None else draw(r, lengths, n, others)
         width = options.pop("width", 8)        # so that the payload is smaller than the data whatever the tree costs
@@ -280,7 +284,7 @@ def valid_vectors(v):
     code = random_code(r, 256)
     shape("255_leaves_escape", "255 symbols and the escape", {(i * 77) & 255: length for i, length in enumerate(code[:255])}, code[255],
         plane=r.data(300))
-    # 8.3: masks
+    # 6.3: masks
     two = {0: 1, 1: 1}
 
     def mask(name, what, n, ones, modes, width=1):
@@ -333,7 +337,7 @@ def valid_vectors(v):
                 log2=14 + random.below(9)) for block in blocks]
         v.valid("random_%02d" % seed, "all", "random choices, seed %d" % seed,
             build(items, metadata=[(b"seed", b"%d" % seed)] if seed % 4 == 0 else []))
-    # 14: worked examples
+    # 1: worked examples
     bf16 = struct.pack("<4H", 0x3F80, 0xBF00, 0x0000, 0x4049)
     v.valid("example_stored", "1.1", "worked example: a bf16 tensor of four elements, stored",
             build([Src(b"w.bin", bf16, [T(b"w", b"BF16", (2, 2), 0, 8)]), Run([stored(bf16, 2)])]))
@@ -454,7 +458,7 @@ class Pool:
 def delta_vectors(v):
     r = Random(3)
     pool = Pool()
-    # 7.2: residuals
+    # 5.1: residuals
     for width in (1, 2, 4, 8):
         for order in (1, 2):
             pool.one("delta_w%d_order%d" % (width, order), "5.1", "width %d against a base, Order %d" % (width, order),
@@ -463,7 +467,14 @@ def delta_vectors(v):
             base = pack([b for _, b in pairs] + [0] * same, width)
             pool.one("delta_specials_w%d_order%d" % (width, order), "5.1", "width %d, Order %d: every special float against every other" % (
                 width, order), predicted(pack([x for x, _ in pairs] + [0] * same, width), base, width, order))
-    # 7.3: classes
+        top = 1 << 8 * width
+        integers = [0, 1, 2, 127 % top, top // 2 - 1, top // 2, top // 2 + 1, top - 128, top - 2, top - 1]
+        pairs, same = [(x, b) for x in integers for b in integers], 30 + 300 // width
+        base = pack([b for _, b in pairs] + [0] * same, width)
+        for order in (1, 2):
+            pool.one("delta_integers_w%d_order%d" % (width, order), "5.1", "width %d, Order %d: least, largest and small integers of both signs" % (
+                width, order), predicted(pack([x for x, _ in pairs] + [0] * same, width), base, width, order))
+    # 5.2: classes
     keys = list(range(100, 132))
     for n_classes in range(2, 17):
         thresholds = [101 + (4 if n_classes < 9 else 2) * i for i in range(n_classes - 1)]
@@ -494,7 +505,7 @@ def delta_vectors(v):
     pool.one("classes_9_sparse", "5.2", "nine classes and Sparse", against(r, keys, 400, 2, sparse=True, thresholds=range(102, 126, 3)))
     pool.one("classes_16_sparse_gaps", "5.2", "16 classes and Sparse; masks as gaps where they have 256 bits",
              against(r, [99] * 40 + keys, 900, 2, sparse=True, thresholds=range(101, 131, 2), masks=nested_masks(gap_mode(2))))
-    # 7.3: sparse
+    # 5.2: sparse
     for width in (1, 2, 4, 8):
         pool.one("sparse_w%d" % width, "5.2", "Sparse, one class, width %d: a mask of less than 256 bits" % width,
                  against(r, keys, 203, width, sparse=True))
@@ -561,7 +572,7 @@ def base_vectors(v, pool):
     """Segments against a base, and its forms."""
     r = Random(4)
     pool_data = pool.items[0]
-    # 5.2: segments
+    # 4.2: segments
     segments = [(7, 1, 900), (1, 0, 0), (30, 1, 500), (13, 1, 0), (64, 0, 0), (5, 1, len(pool_data) - 5), (90, 1, 893), (3, 1, 899)]
     size = sum(p[0] for p in segments)
     data = prediction_of(Run([], segments, prediction=1), segments, [], pool)
@@ -581,20 +592,23 @@ def base_vectors(v, pool):
     v.valid("delta_blocks", "4.2", "blocks and segments whose borders do not meet", build([src, Run(blocks, segments, 14, 1)], base=pool))
     segments = [(32768, 0, 0), (16384, 1, 5000), (100, 1, 77), (20, 0, 0)]
     data = bytes(16384) + b"\7" * 16384 + pool_data[5000:21384] + pool_data[77:177] + b"end of the last block"[:20]
-    v.valid("delta_block_zero", "5", "blocks of Prediction 0, planes and stored, in a run of Prediction 1", build([Src(data=data), Run([
+    v.valid("delta_block_zero", "5", "blocks that are not Predicted, planes and stored, in a run of Prediction 1", build([Src(data=data), Run([
         planes([bytes(8192)] * 2), planes([b"\7" * 2048] * 8), predicted(data[32768:49152], pool_data[5000:21384], 4), stored(data[49152:])],
         segments, 14, 1)], base=pool))
+    blocks = [plane_block(b"\6\7\7\7" * 30, fitted, 2, 0, order) for order in (0, 1, 2)]
+    v.valid("delta_block_zero_orders", "5", "blocks of each Order that are not Predicted, in runs of Prediction 1", build(
+        [Src(data=b"".join(block.data for block in blocks))] + [Run([block], prediction=1, base=(1, 40)) for block in blocks], base=pool))
     zero = predicted(pack([3, 1, 4, 1, 5, 9, 2, 6] * 5, 2), bytes(80), 2)
-    v.valid("delta_base_zero", "4.2", "a run of Prediction 1 in which every Reference is 0, a block of Prediction 1",
+    v.valid("delta_base_zero", "4.2", "a run of Prediction 1 in which every Reference is 0, a block that is Predicted",
             build([Src(data=zero.data), Run([zero], prediction=1)], base=pool))
     src = Src(b"pipe", weights(r, 0, 2, pool_data[100:300]), size=UNKNOWN)
     v.valid("delta_unknown_size", "4.2", "a delta of a file of unknown size", build([src, delta_run(src, [(200, 1, 100)], pool)], base=pool))
-    # 4: a base that is not used, equal, not needed
+    # 3: a base that is not used, equal, not needed
     data = b"nothing of the base"
     v.valid("delta_base_unused", "3", "a file with a base and no run of Prediction 1", build([Src(data=data), Run([stored(data)])], base=pool))
     v.valid("delta_empty", "3", "a file with a base and no run", build([Src(b"empty")], base=pool))
     v.valid("base_not_needed", "3", "a file without a base does not mind one", one(stored(b"no delta")), pool.paths)
-    # 9.3, 9.4: forms of a base
+    # 7.2, 7.3: forms of a base
     tensors = [("z.norm", "F32", [8], weights(r, 8, 4)), ("a.weight", "BF16", [20, 10], weights(r, 200, 2)),
                ("m.bias", "BF16", [30], weights(r, 30, 2)), ("scalar", "I64", [], struct.pack("<q", -3)), ("m.empty", "F16", [2, 0], b"")]
     file, entries = safetensors(tensors)
@@ -713,7 +727,7 @@ def own_vectors(v, pool):
         sources[0], delta_run(Src(data=new), [(200, 1, 0)], pool), Run([stored(middle)]), sources[1],
         own_run(tied, [(113, 1, 100)], sources=sources, width=1, sparse=True)], base=pool))
     zeros = own_run(bytes(16384) + a[:50], [(16384, 0, 0), (50, 1, 10)], sources=[Src(data=a)])
-    v.valid("own_block_zero", "5", "blocks of Prediction 0, planes and stored, in a run of Prediction 3", build(
+    v.valid("own_block_zero", "5", "blocks that are not Predicted, planes and stored, in a run of Prediction 3", build(
         first() + [Src(b"b", bytes(16384) + a[:50]), Run([planes([bytes(4096)] * 4), stored(a[:50])], zeros.segments, 14, 3)]))
     # conversions
     floats = pack(TO_ROUND + [x | 1 << 31 for x in TO_ROUND], 4)
@@ -758,7 +772,7 @@ def section_vectors(v):
     v.valid("varint_two_bytes", "2", "lengths of 127, 128 and 300 bytes", build([
         Src(b"d/" + b"p" * 126, b"x" * 300, [T(b"n" * 127, b"U8", (128,), 0, 128), T(b"m" * 128, b"U8", (2, 64), 128, 128)]), Run([stored(
             b"x" * 300)])]))
-    # 5: ancillary sections
+    # 4: ancillary sections
     two = lambda *extra: [Src(b"a", b"ab"), extra[0], Run([stored(b"a")]), extra[1], Run([stored(b"b")]), extra[2], Src(b"b"), extra[3], Src(b"d",
         kind=1)]
     note = Section(b"note", b"some text")
@@ -780,7 +794,7 @@ def section_vectors(v):
     v.valid("ancillary_unknown_size", "4.4", "an ancillary section in a file of Unknown size", build([
         Src(data=b"ab", size=UNKNOWN), note, Run([stored(b"a")]), note, Run([stored(b"b")]), note]))
     v.valid("pad", "4.4", "an unknown ancillary section of 4,096 zeros", build([Src(data=b"a"), Section(b"pad0", bytes(4096)), Run([stored(b"a")])]))
-    # 9: hashes
+    # 7: hashes
     data = r.data(70)
     files = [Src(b"f", data[:40], [T(b"b", b"U8", (20,), 0, 20), T(b"a", b"F32", (5,), 20, 20)]), Src(b"c", data[40:]), Src(b"e", kind=1),
              Src(b"g", data[40:])]
@@ -799,7 +813,7 @@ def section_vectors(v):
                                  ("links", "other links", said[:2] + [(b"lmc.links", b"sl\0f\0")] + said[3:]),
                                  ("metadata_missing", "an entry of metadata less", said[1:])):
         v.valid("hash_of_other_" + name, "hash", "Snapshot_Hash: %s. CORRUPT for who checks it" % rule, build(put(hash_section(named, said)), metadata),
-                refusable=["CORRUPT"])
+                rule="H-5")
     v.valid("hash_of_other_hint", "hash", "Snapshot_Hash: another hint, which does not count", build(
         put(hash_section(named, said)), said[:1] + [(b"lmc.base", b"another hint")] + said[2:]))
     for name, rule, change in (("path", "another Path", {"path": b"d/v"}), ("mode", "a mode", {"mode": 0o600}), ("time", "another time", {"mtime": (1, 3)}),
@@ -808,7 +822,7 @@ def section_vectors(v):
                                ("shape", "another shape", {"tensors": [T(b"s", b"U8", (1, 5), 0, 5)]})):
         first = dict(dict(path=b"d/u", data=data[:5], tensors=[T(b"s", b"U8", (5,), 0, 5)], mtime=(1, 2)))
         v.valid("hash_of_other_" + name, "hash", "Snapshot_Hash: %s. CORRUPT for who checks it" % rule, build([
-            Src(**dict(first, **change)), Run([stored(data[:5])]), hash_section([Src(**first)])]), refusable=["CORRUPT"])
+            Src(**dict(first, **change)), Run([stored(data[:5])]), hash_section([Src(**first)])]), rule="H-5")
     v.valid("hash_other_algorithm", "hash", "a \"hash\" section of an unknown algorithm and any size", build(whole(Section(b"hash", b"\2abc"))))
     v.valid("hash_reserved", "hash", "a \"hash\" section whose reserved bytes are not zero: skipped, whatever else it holds", build(
         whole(Section(b"hash", b"\1\0\0\1\0\0\0\0wrong"))))
@@ -820,21 +834,22 @@ def section_vectors(v):
             ("empty", "of no bytes, beside one", [Section(b"hash", b""), good])):
         v.valid("hash_" + name, "hash", "a \"hash\" section: %s" % rule, build(whole(*last)))
     v.valid("hash_first", "hash", "a \"hash\" section behind the first file", build([files[0], Run([stored(data[:40])]), good] + whole()[2:]))
-    for name, rule, last in (
-            ("wrong", "a wrong hash", [Section(b"hash", flip_bit(good.body, 40 + 32 * 3 + 5, 2))]),
-            ("snapshot_wrong", "a wrong Snapshot_Hash", [Section(b"hash", flip_bit(good.body, 8 + 5, 2))]),
-            ("content_wrong", "a wrong hash, and the Snapshot_Hash of it", [hash_section(files[:1] + [Src(b"c", data[39:-1])] + files[2:])]),
-            ("order", "the hashes of the two tensors in the order of their names", [Section(b"hash", good.body[:40] + good.body[72:104] + good.body[
+    for name, rule, what, last in (
+            ("wrong", "H-3", "a wrong hash", [Section(b"hash", flip_bit(good.body, 40 + 32 * 3 + 5, 2))]),
+            ("snapshot_wrong", "H-5", "a wrong Snapshot_Hash", [Section(b"hash", flip_bit(good.body, 8 + 5, 2))]),
+            ("content_wrong", "H-3", "a wrong hash, and the Snapshot_Hash of it", [hash_section(files[:1] + [Src(b"c", data[39:-1])] + files[2:])]),
+            ("order", "H-3", "the hashes of the two tensors in the order of their names", [Section(b"hash", good.body[:40] + good.body[72:104] + good.body[
                 40:72] + good.body[104:])]),
-            ("head_only", "no hashes at all", [Section(b"hash", good.body[:8])]), ("snapshot_only", "Snapshot_Hash only", [Section(
+            ("head_only", "H-2", "no hashes at all", [Section(b"hash", good.body[:8])]), ("snapshot_only", "H-2", "Snapshot_Hash only", [Section(
                 b"hash", good.body[:40])]),
-            ("short", "a hash too few", [Section(b"hash", good.body[:-32])]), ("long", "a hash too many", [Section(b"hash", good.body + bytes(32))]),
-            ("ends", "half a hash", [Section(b"hash", good.body[:-16])]),
-            ("twice", "two of them", [good, good]), ("twice_apart", "two of them, a note between them", [good, note, good])):
-        v.valid("hash_" + name, "hash", "a \"hash\" section: %s. CORRUPT for who checks it" % rule, build(whole(*last)), refusable=["CORRUPT"])
-    # 5.4: extension records
+            ("short", "H-2", "a hash too few", [Section(b"hash", good.body[:-32])]), ("long", "H-2", "a hash too many", [Section(b"hash", good.body + bytes(32))]),
+            ("ends", "H-2", "half a hash", [Section(b"hash", good.body[:-16])]),
+            ("twice", "H-4", "two of them", [good, good]), ("twice_apart", "H-4", "two of them, a note between them", [good, note, good])):
+        v.valid("hash_" + name, "hash", "a \"hash\" section: %s. CORRUPT for who checks it" % what, build(whole(*last)), rule=rule)
+    # 4.5: extension records
     records = (("empty", record(0)), ("one", record(2, b"ten bytes!")), ("several", record(0, b"x") + record(2) + record(126, b"y" * 200) + record(
         128, b"z")),
+               ("to_keep_and_to_drop", record(4, b"keep") + record(6, b"drop") + record(8, b"keep") + record(10, b"drop")),
                ("largest_tag", record(UNKNOWN - 1, b"tag")), ("looks_critical", record(0, b"\1\1\1\1\3\0")))
     for name, extra in records:
         v.valid("records_file_" + name, "4.5", "extension records of a FILE: %s" % name.replace("_", " "), build([
@@ -843,6 +858,10 @@ def section_vectors(v):
             Src(b"f", b"ab"), Run([stored(b"ab")], extra=extra)]))
         v.valid("records_index_" + name, "4.5", "extension records of the INDX: %s" % name.replace("_", " "), build([
             Src(b"f", b"ab"), Run([stored(b"ab")])], [(b"key", b"value")], extra=extra))
+    attribute = lambda n, key, value: varint(n) + varint(len(key)) + key + varint(len(value)) + value
+    v.valid("records_attributes", "4.5", "attributes of tensors: two of one tensor, an alias", build([Group(
+        Src(b"f", b"ab", [T(b"t", b"U8", (1,), 0, 1), T(b"u", b"U8", (1,), 1, 1)]), Src(b"g", b"c", [T(b"t", b"U8", (1,), 0, 1)]), extra=record(
+            4, attribute(0, b"alias", b"tied") + attribute(0, b"unit", b"m") + attribute(2, b"", b"\0\xff"))), Run([stored(b"abc")])]))
     extra = records[2][1]
     v.valid("records_empty_files", "4.5", "extension records after a directory, an empty file and one of Unknown size", build([
         Group(Src(b"d", kind=1), extra=extra), Group(Src(b"e"), extra=extra), Group(Src(b"u", b"u", size=UNKNOWN), extra=extra), Run([stored(
@@ -864,6 +883,7 @@ def invalid_sections(v, simple):
     block = predicted(b"base" * 9, b"base" * 9, 1)
     fields = {"files0.N_Files": 1, "file0.Path_Rest_Size": 1, "file0.File_Size": 36, "file0.Mode": 0o644, "file0.N_Tensors": 2, "tensor0.0.Back": 0,
               "tensor0.0.Middle_Size": 2, "tensor0.0.Size": 4, "tensor0.1.Gap": 2, "tensor0.1.Shape0": 3, "tensor0.1.Back": 1,
+              "entry0.Stored_Size": 1, "entry0.Body_Size": 1, "entry1.Stored_Size": 1, "run0.Block_Size": 1,
               "run0.Run_Size": 36, "run0.N_Segments": 2, "segment0.0.Size": 9, "segment0.0.Reference": 1, "segment0.1.Reference": 2,
               "segment0.1.Offset": 4}
 
@@ -874,7 +894,7 @@ def invalid_sections(v, simple):
     for name in fields:
         what, field = name.rsplit(".", 1)
         kind = what.rstrip("0123456789.").rstrip("s")
-        field = "%s_%s" % (kind, field.lower()) + "_second" * (name in ("tensor0.1.Back", "segment0.1.Reference"))
+        field = "%s_%s" % (kind, field.lower()) + "_second" * (name in ("tensor0.1.Back", "segment0.1.Reference", "entry1.Stored_Size"))
 
         def overlong(value):
             short = varint(value)
@@ -907,7 +927,7 @@ def invalid_sections(v, simple):
     for name, end in (("file", {"file1.N_Tensors": b"\x80"}), ("run_tag", {"run0.Extra": b"\x82"}), ("run_record_size", {"run0.Extra": b"\2\x81"}),
                       ("index_tag", {"index.Extra": b"\xfe\xff"}), ("file_many", {"file1.N_Tensors": b"\xff" * 7})):
         bad("varint_ends_" + name, "R2-6", "a varint that the body ends in", "CORRUPT", end)
-    # 5: kinds
+    # 4: kinds
     note = Section(b"note", b"some text")
     items = lambda *more: [Src(b"a", b"ab"), Run([stored(b"ab")]), *more, Src(b"b")]
     for kind in (b"SIGN", b"Note", b"RUN2", b"TREE"):
@@ -939,7 +959,7 @@ def invalid_sections(v, simple):
     v.invalid("ancillary_after_index", "R4-9 R3-15", "an ancillary section after the INDX", "CORRUPT", fixed_trailer(b.out[:end] + section, b.out[end:], 29))
     v.invalid("ancillary_not_in_index", "R8-5", "an ancillary section that the index does not have", "CORRUPT", build(
         items(note), entries=lambda told: told[:2] + told[3:]))
-    # 5.4: extension records
+    # 4.5: extension records
     def both(name, rule, what, status, extra):
         for owner, where in (("files0", "FILE"), ("run0", "RUN"), ("index", "INDX")):
             bad("records_%s_%s" % (name, owner.rstrip("s0")), rule, "extension records of a %s: %s" % (where, what), status, {
@@ -975,7 +995,7 @@ def fixed_trailer(front, trailer, more):
 
 
 def name_vectors(v):
-    """5.1: tensor entries that refer to others."""
+    """4.1: tensor entries that refer to others."""
     r = Random(11)
 
     def valid(name, what, tensors, size=None, **options):
@@ -1075,56 +1095,63 @@ def invalid_names(v):
 
 
 def links_vectors(v):
-    """10.2: links that fit to their directory, and such that do not. Files: a, b (the same bytes), c (others), d/e; directory: d."""
+    """Links that fit to their directory, and such that do not. Files: a, b (the same bytes), c (others), d/e; directory: d."""
     same, other = b"the same", b"not same"
     files = lambda: [Group(Src(b"a", same), Src(b"b", same), Src(b"c", other), Src(b"d", kind=1), Src(b"d/e", same)),
         Run([stored(same * 2 + other + same)])]
 
-    def put(name, rule, *links, value=None, bad=True):
+    def put(name, rule, what, *links, value=None, items=None):
         value = b"".join(b"%s%s\0%s\0" % link for link in links) if value is None else value
-        v.valid("links_" + name, "links", rule + (". CORRUPT for who makes links" if bad else ""), build(files(), [(b"lmc.links", value)]),
-                refusable=["CORRUPT"] if bad else [])
+        v.valid("links_" + name, "links", what + (". CORRUPT for who makes links" if rule else ""), build(items or files(), [(b"lmc.links", value)]),
+                rule=rule)
 
     s, h = b"s", b"h"
-    put("none", "an empty list of links", bad=False)
-    put("new_directory", "a link in a directory that is not there otherwise; one beside a directory with the start of its name", (
-        s, b"d-", b"d"), (s, b"n/o/l", b"../../a"), bad=False)
-    put("backslash", "a backslash in a Path is a character like others", (s, b"l\\m", b"a"), bad=False)
-    put("hard_two", "two hard links to one file, one of them in a directory", (h, b"b", b"a"), (h, b"d/e", b"a"), bad=False)
-    put("hard_chain", "a hard link to the path of another", (h, b"b", b"a"), (h, b"d/e", b"b"), bad=False)
-    for name, rule, value in (("type_unknown", "Type `x`", b"xl\0a\0"), ("ends_type", "the value ends behind Type", b"s"),
-                              ("ends_path", "the value ends within Path", b"sl"), ("ends_between", "the value ends behind Path", b"sl\0"),
-                              ("ends_target", "the value ends within Target", b"sl\0a"), ("zero", "a zero byte", b"\0"),
-                              ("target_missing", "an empty Target", b"sl\0\0"), ("path_missing", "an empty Path", b"s\0a\0"),
-                              ("target_too_long", "a Target of 65,536 bytes", b"sl\0" + b"t" * 65536 + b"\0"),
-                              ("path_too_long", "a Path of 65,536 bytes", b"s" + b"p/" * 32767 + b"pp\0a\0"),
-                              ("hard_target_missing", "an empty Target of a hard link", b"hb\0\0")):
-        put(name, rule, value=value)
-    for name, rule, links in (
-            ("twice", "a Path twice", [(s, b"l", b"a"), (s, b"l", b"a")]), ("order", "Paths do not ascend", [(s, b"m", b"a"), (s, b"l", b"a")]),
-            ("order_prefix", "a longer Path before the one that it starts with", [(s, b"ll", b"a"), (s, b"l", b"a")]),
-            ("absolute", "an absolute Path", [(s, b"/l", b"a")]), ("dotdot", "a Path with a component ..", [(s, b"d/../l", b"a")]),
-            ("dot", "a Path with a component .", [(s, b"./l", b"a")]), ("slash", "a Path that ends with /", [(s, b"l/", b"a")]),
-            ("where_file", "a symbolic link where a file is", [(s, b"a", b"b")]),
-            ("where_directory", "a symbolic link where a directory is", [(s, b"d", b"a")]),
-            ("below_file", "a symbolic link below a file", [(s, b"a/l", b"b")]),
-            ("below_link", "a symbolic link below another", [(s, b"l", b"d"), (s, b"l/m", b"a")]),
-            ("below_link_deep", "a symbolic link two levels below another, with a name between them", [(s, b"l", b"d"), (s, b"l-", b"d"), (
+    put("none", None, "an empty list of links")
+    put("new_directory", None, "a link in a directory that is not there otherwise; one beside a directory with the start of its name", (
+        s, b"d-", b"d"), (s, b"n/o/l", b"../../a"))
+    put("backslash", None, "a backslash in a Path is a character like others", (s, b"l\\m", b"a"))
+    put("hard_two", None, "two hard links to one file, one of them in a directory", (h, b"b", b"a"), (h, b"d/e", b"a"))
+    put("hard_chain", None, "a hard link to the path of another", (h, b"b", b"a"), (h, b"d/e", b"b"))
+    put("root", None, "a snapshot of a directory without a Path, which has nothing but a link", (s, b"l", b"a"), items=[Src(b"", kind=1)])
+    put("root_type_unknown", "L-1", "a broken value in a snapshot of a directory without a Path", value=b"xl\0a\0", items=[Src(b"", kind=1)])
+    put("single", None, "in a snapshot of one regular file with a Path it counts", (s, b"l", b"f"), items=[Src(b"f")])
+    for name, rule, what, value in (
+            ("type_unknown", "L-1", "Type `x`", b"xl\0a\0"), ("ends_type", "L-1", "the value ends behind Type", b"s"),
+            ("ends_path", "L-1", "the value ends within Path", b"sl"), ("ends_between", "L-1", "the value ends behind Path", b"sl\0"),
+            ("ends_target", "L-1", "the value ends within Target", b"sl\0a"), ("zero", "L-1", "a zero byte", b"\0"),
+            ("target_missing", "L-2", "an empty Target", b"sl\0\0"), ("path_missing", "L-2", "an empty Path", b"s\0a\0"),
+            ("target_too_long", "L-2", "a Target of 65,536 bytes", b"sl\0" + b"t" * 65536 + b"\0"),
+            ("path_too_long", "L-2", "a Path of 65,536 bytes", b"s" + b"p/" * 32767 + b"pp\0a\0"),
+            ("hard_target_missing", "L-2", "an empty Target of a hard link", b"hb\0\0")):
+        put(name, rule, what, value=value)
+    for name, rule, what, links in (
+            ("twice", "L-4", "a Path twice", [(s, b"l", b"a"), (s, b"l", b"a")]),
+            ("order", "L-4", "Paths do not ascend", [(s, b"m", b"a"), (s, b"l", b"a")]),
+            ("order_prefix", "L-4", "a longer Path before the one that it starts with", [(s, b"ll", b"a"), (s, b"l", b"a")]),
+            ("absolute", "L-3", "an absolute Path", [(s, b"/l", b"a")]), ("dotdot", "L-3", "a Path with a component ..", [(s, b"d/../l", b"a")]),
+            ("dot", "L-3", "a Path with a component .", [(s, b"./l", b"a")]), ("slash", "L-3", "a Path that ends with /", [(s, b"l/", b"a")]),
+            ("where_file", "L-6", "a symbolic link where a file is", [(s, b"a", b"b")]),
+            ("where_directory", "L-6", "a symbolic link where a directory is", [(s, b"d", b"a")]),
+            ("below_file", "L-6", "a symbolic link below a file", [(s, b"a/l", b"b")]),
+            ("below_link", "L-7", "a symbolic link below another", [(s, b"l", b"d"), (s, b"l/m", b"a")]),
+            ("below_link_deep", "L-7", "a symbolic link two levels below another, with a name between them", [(s, b"l", b"d"), (s, b"l-", b"d"), (
                 s, b"l/m/n", b"a")]),
-            ("hard_itself", "a hard link to its own Path", [(h, b"a", b"a")]), ("hard_no_path", "a hard link where no file is", [(h, b"l", b"a")]),
-            ("hard_no_target", "a hard link to no file", [(h, b"b", b"l")]), ("hard_directory", "a hard link to a directory", [(h, b"b", b"d")]),
-            ("hard_of_directory", "a hard link where a directory is", [(h, b"d", b"a")]),
-            ("hard_other_bytes", "a hard link of two files with different bytes", [(h, b"c", b"a")]),
-            ("hard_to_symbolic", "a hard link to a symbolic one", [(h, b"b", b"l"), (s, b"l", b"a")]),
-            ("hard_target_dotdot", "a hard link whose Target has a component ..", [(h, b"b", b"d/../a")]),
-            ("hard_target_absolute", "a hard link whose Target is absolute", [(h, b"b", b"/a")])):
-        put(name, rule, *links)
-    v.valid("links_above_file", "links", "a symbolic link where the directory of a file is, which is not stored. CORRUPT for who makes links", build(
-        [Src(b"d/e", same), Run([stored(same)])], [(b"lmc.links", b"sd\0x\0")]), refusable=["CORRUPT"])
+            ("hard_itself", "L-5", "a hard link to its own Path", [(h, b"a", b"a")]),
+            ("hard_no_path", "L-5", "a hard link where no file is", [(h, b"l", b"a")]),
+            ("hard_no_target", "L-5", "a hard link to no file", [(h, b"b", b"l")]),
+            ("hard_directory", "L-5", "a hard link to a directory", [(h, b"b", b"d")]),
+            ("hard_of_directory", "L-5", "a hard link where a directory is", [(h, b"d", b"a")]),
+            ("hard_other_bytes", "L-5", "a hard link of two files with different bytes", [(h, b"c", b"a")]),
+            ("hard_to_symbolic", "L-5", "a hard link to a symbolic one", [(h, b"b", b"l"), (s, b"l", b"a")]),
+            ("hard_target_dotdot", "L-3", "a hard link whose Target has a component ..", [(h, b"b", b"d/../a")]),
+            ("hard_target_absolute", "L-3", "a hard link whose Target is absolute", [(h, b"b", b"/a")])):
+        put(name, rule, what, *links)
+    put("above_file", "L-7", "a symbolic link where the directory of a file is, which is not stored", (s, b"d", b"x"), items=[
+        Src(b"d/e", same), Run([stored(same)])])
 
 
 def group_vectors(v, pool):
-    """5.1, 5.2: several files in one FILE section."""
+    """4.1, 4.2: several files in one FILE section."""
     r = Random(12)
     a, b, c = r.data(90), weights(r, 60, 2), r.data(33)
     v.valid("group_two", "4.1", "two files of one section, a run each", build([Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)]), Run([stored(b,
@@ -1172,7 +1199,7 @@ def group_vectors(v, pool):
     v.valid("group_delta", "4.2", "a delta of several files in one run", build([
         Group(Src(b"a", near[:77]), Src(b"d", kind=1), Src(b"e"), Src(b"f", near[77:])), delta_run(
             Src(data=near), [(50, 1, 0), (100, 1, 50)], pool, 1, order=1)], base=pool))
-    # 5.2: numbers by their differences
+    # 4.2: numbers by their differences
     tensors, at = [], 0
     order = [5, 0, 9, 1, 2, 3, 8, 7, 6, 4]
     items = [bytes([65 + i]) * (i + 1) for i in range(10)]
@@ -1248,7 +1275,7 @@ def invalid_groups(v):
         Group(Src(b"a", a), Src(b"b", a)), Run([stored(a)], prediction=3, base=(2, 0)), Run([stored(a)])])
 
 def text_vectors(v, pool):
-    """5.2: Prediction 2."""
+    """4.2: Prediction 2."""
     r = Random(13)
     data = r.data(64)
     tensors = [T(b"model.0.w", b"BF16", (4, 2), 0, 16), T(b"model.1.w", b"BF16", (4, 2), 16, 16, back=1, like=True), T(b"norm", b"F32", (8,), 32, 32)]
@@ -1338,7 +1365,7 @@ def invalid_texts(v):
 
 
 def fingerprint_vectors(v, pool):
-    """9.2, 9.4: kinds of items, files as a base by the tables of the snapshot."""
+    """7.1, 7.3: kinds of items, files as a base by the tables of the snapshot."""
     r = Random(14)
     v.valid("fingerprint_empty_file", "7.1", "an empty file \"x\"", build([Src(b"x")]))
     v.valid("fingerprint_empty_directory", "7.1", "an empty directory \"x\": another fingerprint than that of the empty file", build([Src(b"x", kind=1)]))
@@ -1367,7 +1394,7 @@ def fingerprint_vectors(v, pool):
     v.valid("delta_base_draft", "7.3", "a base that begins like an LMC file of a draft: a file like any other", build(
         [Src(data=draft[:50]), delta_run(Src(data=draft[:50]), [(50, 1, 0)], Base([Src(data=draft)], []), 1)],
         base=Base([Src(data=draft)], [v.base("bases/draft.bin", draft)])))
-    # 9.4: by the snapshot's own tables
+    # 7.3: by the snapshot's own tables
     def array(random, change=None):
         header = b"\x93NUMPY\1\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (5, 4), }"
         header += b" " * (127 - len(header)) + b"\n"
@@ -1432,7 +1459,7 @@ def fingerprint_vectors(v, pool):
     for name, rule in (("torch_more", "a file too many"), ("torch_less", "a file is missing"), ("torch_size", "a file of another size"),
                        ("torch_text", "a file without tensors has another content"), ("torch_kind", "a directory in place of a file"),
                        ("torch_name", "a file of another name")):
-        v.invalid("base_wrong_" + name, "R7-2", "a directory as a base: %s" % rule, "BASE_WRONG", delta, ["bases/" + name])
+        v.invalid("base_wrong_" + name, "R7-2 F-1", "a directory as a base: %s" % rule, "BASE_WRONG", delta, ["bases/" + name])
     # the tables fit, and the fingerprint is that of the container all the same
     tensors = [("a", "F32", [4], weights(r, 4, 4)), ("b", "F32", [4], weights(r, 4, 4))]
     file, entries = safetensors(tensors)
@@ -1458,7 +1485,7 @@ def fingerprint_vectors(v, pool):
 
 
 def variant_vectors(v):
-    """9.4: what is a safetensors file. Each delta is against a tensor of the base, or against all of it."""
+    """7.3: what is a safetensors file. Each delta is against a tensor of the base, or against all of it."""
     def delta(file, tensors, paths):
         """The content has another size than the base, so that its own tables do not fit."""
         base = Base([Src(data=file, tensors=tensors)], paths)
@@ -1478,7 +1505,7 @@ def variant_vectors(v):
         v.valid("variant_" + variant.name, "7.3", "a base that is %s: %s" % (kind, variant.reason), made)
         if not tensors and variant.data == base_variants.DATA:
             # who reads it loosely finds this tensor
-            v.invalid("base_variant_" + variant.name, "R7-2", "a delta against a tensor of a base that is no safetensors file: %s" % variant.reason,
+            v.invalid("base_variant_" + variant.name, "R7-2 " + variant.rule, "a delta against a tensor of a base that is no safetensors file: %s" % variant.reason,
                       "BASE_WRONG", delta(file, [T(b"a", b"U8", (4,), start, 4)], path))
         elif tensors:
             v.invalid("base_variant_" + variant.name, "R7-2", "a delta against all of a base that is a safetensors file: %s" % variant.reason,
@@ -1609,7 +1636,7 @@ def quantised_vectors(v, pool):
     valid("most_elements", "2^20 elements in 38 bytes of payload", quantised([1] * (1 << 20), 2, log, step=1, scales=[ONE]), log2=21)
     few = quantised([5, 6] * 50, 4, 0, 0, -5, scales=[ONE])
     valid("among_others", "blocks of every layout", few, planes([bytes(100)] * 2), stored(b"text"), few)
-    # Prediction 1
+    # Predicted
     def own(name, what, second, *blocks, log2=None, **run):
         """second: the second moments, stored. Each block is a run of its own against their start, unless log2 is given."""
         file, runs = b"".join(block.data for block in blocks), dict(dict(prediction=3, base=(1, 0)), **run)
@@ -1621,48 +1648,48 @@ def quantised_vectors(v, pool):
     for width, kind in ((4, "f32"), (2, "bf16")):
         second, seconds = moments(r, 300, width), pack([p >> 32 - 8 * width for p in SECONDS] * 20, width)
         codebook = [1, 3, 10, 100, 101, 102, 190, 197, 199]
-        own("table_" + kind, "Prediction 1, linear with Table: updates", second, quantised(
+        own("table_" + kind, "Predicted, linear with Table: updates", second, quantised(
             some(r, 300, [0] + codebook), width, table, least=-100, bias=ROOT, floor=EPS, table=codebook, base=second))
         grids = [some(r, 300, [0] + some(r, 5, range(3 << low_bits))) for low_bits in range(9)]
-        own("low_bits_" + kind, "Prediction 1, linear: grids with Low_Bits 0 to 8", second, *[quantised(
+        own("low_bits_" + kind, "Predicted, linear: grids with Low_Bits 0 to 8", second, *[quantised(
             symbols, width, 0, i, -(3 << i) // 2, bias=ROOT - 123456, floor=EPS, base=second) for i, symbols in enumerate(grids)])
         for name, pairs in (("floor", ((ROOT, 0), (ROOT, EPS), (ROOT, 0x7F800000), (0xFFFF, 0x3F800000), (0, 0))),
                             ("bias", ((-1 << 30, 0), (1 << 30, 0), (-1 << 30, 0x7F800000), (1 << 30, 0x7F800000))),
                             ("clamp", ((0x00800000 - (0x2B800000 >> 1), 0), (0x77000000 - (0x7F7FFFFF >> 1), 0),
                                        (0x76FFFFFF - (0x7F7FFFFF >> 1), 0)))):
-            own("%s_%s" % (name, kind), "Prediction 1: zeros, subnormals, negative, huge, infinities, NaN; (Bias, Floor) %s" % (pairs,), seconds, *[
+            own("%s_%s" % (name, kind), "Predicted: zeros, subnormals, negative, huge, infinities, NaN; (Bias, Floor) %s" % (pairs,), seconds, *[
                 quantised(some(r, len(seconds) // width, [0, 1, 65534, 65535, 32768]), width, 0, 8, -32767, bias=bias, floor=floor, base=seconds)
                 for bias, floor in pairs])
         special = EXCEPTIONS[width]
         places = list(range(len(special))) + list(range(300 - len(special), 300))
-        own("exceptions_" + kind, "Prediction 1: exceptions at both ends", second, quantised(
+        own("exceptions_" + kind, "Predicted: exceptions at both ends", second, quantised(
             some(r, 300, [0, 1, 2, 3]), width, 0, 0, -2, bias=ROOT, base=second, exceptions=dict(zip(places, special * 2))))
         n = 34 // width + 1
-        own("smallest_%d_%s" % (n, kind), "Prediction 1: %d elements, the fewest that can be quantised: a payload of 34 bytes" % n,
+        own("smallest_%d_%s" % (n, kind), "Predicted: %d elements, the fewest that can be quantised: a payload of 34 bytes" % n,
             second[:n * width], quantised([7] * n, width, bias=ROOT, base=second[:n * width]))
         many = second * 30
         blocks = [many[i:i + 16384] for i in range(0, len(many), 16384)]
         bound = [quantised(some(r, len(b) // width, [0, 9, 10, 10, 10, 11]), width, 0, 0, -10, bias=ROOT, floor=EPS, base=b) for b in blocks]
         bound[1] = quantised(some(r, len(blocks[1]) // width, [0, 1, 1, 1, 1]), width, log, 0, 0, 1, scales=[ONE], group_size=999)
-        own("blocks_" + kind, "blocks of a run of Prediction 3: the first of Prediction 1, the second of Prediction 0", many, *bound, log2=14)
+        own("blocks_" + kind, "blocks of a run of Prediction 3: the first is Predicted, the second is not", many, *bound, log2=14)
     second = moments(r, 300, 4)
     first = quantised(some(r, 299, [0, 1, 2, 3, 4]), 4, 0, 0, -2, bias=ROOT, base=second[3:1199])
-    own("unaligned", "Prediction 1: F32 at an odd offset", second, first, base=(1, 3))
+    own("unaligned", "Predicted: F32 at an odd offset", second, first, base=(1, 3))
     rounded = convert(second, 1)
-    own("converted", "Prediction 1: BF16 rounded from F32", second, quantised(
+    own("converted", "Predicted: BF16 rounded from F32", second, quantised(
         some(r, 300, [0, 1, 2, 3, 4]), 2, 0, 0, -2, bias=ROOT, floor=EPS, base=rounded), prediction=4)
     pieces = [(40, 0, 0), (81, 1, 2), (75, 0, 0), (4, 1, 7)]
     base = prediction_of(Run([], prediction=3), pieces, [Src(data=second)], None)
     block = quantised(some(r, 50, [1, 2, 3]), 4, 0, 0, -1, bias=ROOT, floor=EPS + 99, base=base)
-    v.valid("quantised_own_segments", "quantised", "Prediction 1: segments that cut elements, zeros between", build([
+    v.valid("quantised_own_segments", "quantised", "Predicted: segments that cut elements, zeros between", build([
         Src(b"v", second), Run([stored(second)]), Src(b"m", block.data), Run([block], pieces, prediction=3)]))
     for width, kind in ((4, "f32"), (2, "bf16")):
         base = pool.items[0][101:101 + 300 * width]
         block = quantised(some(r, 300, [0, 1, 2, 3, 9]), width, 0, 0, -2, bias=ROOT, floor=EPS, base=base, exceptions={17: 1})
         plain = quantised(some(r, 300, [0, 1, 2, 3, 9]), width, log, 0, -2, 1 << 20, scales=[ONE])
-        v.valid("quantised_delta_" + kind, "quantised", "a block of Prediction 1 in a delta", build(
+        v.valid("quantised_delta_" + kind, "quantised", "a Predicted block in a delta", build(
             [Src(data=block.data), Run([block], prediction=1, base=(1, 101))], base=pool))
-        v.valid("quantised_delta_zero_" + kind, "quantised", "a block of Prediction 0 in a run of Prediction 1", build(
+        v.valid("quantised_delta_zero_" + kind, "quantised", "a block that is not Predicted in a run of Prediction 1", build(
             [Src(data=plain.data), Run([plain], prediction=1, base=(1, 101))], base=pool))
     data = moments(r, 4500, 4)
     base = Base([Src(data=data)], [v.base("bases/seconds.bin", data)])
@@ -1670,7 +1697,7 @@ def quantised_vectors(v, pool):
               for b in (data[:16384], data[16384:])]
     v.valid("quantised_delta_same_place", "quantised", "blocks that may be restored over their base", build(
         [Src(data=b"".join(block.data for block in blocks)), Run(blocks, prediction=1, base=(1, 0))], base=base))
-    # 5.1: tensors
+    # 4.1: tensors
     second = quantised(some(r, 600, [0, 1, 2, 3, 5, 8]), 4, log | table, 0, -2, 1 << 21, table=[1, 2, 3, 5, 8], scales=SCALES[:2], group_size=30,
                        exceptions={0: 0x7FC00000, 599: 1})
     first = quantised(some(r, 600, [0, 1, 2, 3, 4]), 4, 0, 0, -2, bias=ROOT, floor=EPS, base=second.data)
@@ -1774,7 +1801,7 @@ def invalid_vectors(v):
     flip_byte = lambda at: lambda data: data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
 
     invalid_sections(v, simple)
-    # 3, 4
+    # 3
     good = bytes(simple({}).out)
     v.invalid("empty_input", "R3-1", "Magic: the input is empty", "NOT_LMC", b"")
     bad("magic", "R3-1", "Magic", "NOT_LMC", {"header.Magic": b"\x95LMD\r\n\x1a\n"})
@@ -1811,7 +1838,7 @@ def invalid_vectors(v):
             "header.Base_Fingerprint": bytes(at) + b"\1" + bytes(15 - at)})
     bad("base_missing", "R7-1", "the file has a base, and none is given", "BASE_MISSING", {
         "header.Base_Fingerprint": bytes(15) + b"\1", "header.Incompatible": 1})
-    # 5
+    # 4
     bad("section_head_crc", "R4-1", "Head_CRC", "CHECKSUM", {"run0.Head_CRC": flip})
     bad("section_body_crc_file", "R4-6", "Body_CRC of a FILE", "CHECKSUM", {"files0.Body_CRC": flip})
     bad("section_body_crc_run", "R4-6", "Body_CRC of a RUN", "CHECKSUM", {"run1.Body_CRC": flip})
@@ -1841,7 +1868,7 @@ def invalid_vectors(v):
     bad("section_largest_missing", "R4-5", "Body_Size 2^40, but the input ends: nothing may be allocated for it", ["TRUNCATED", "LIMIT"],
         {"index.Body_Size": 1 << 40})
     bad("section_size_overflow", "R4-5", "Body_Size 2^64 - 1", ["CORRUPT", "LIMIT"], {"files0.Body_Size": UNKNOWN})
-    # 5.1
+    # 4.1
     bad("file_size_too_large", "R4-19", "File_Size 2^63", "CORRUPT", {"file0.File_Size": 1 << 63})
     bad("file_size_huge", "R4-19", "File_Size 2^64 - 1", "CORRUPT", {"file1.File_Size": UNKNOWN})
     for bit in (4, 5, 6, 7):
@@ -1869,6 +1896,12 @@ def invalid_vectors(v):
     bad_file("path_empty_second", "R4-24", "a file, then an empty Path", "CORRUPT", [Src(b"a"), Src(b"")])
     bad_file("path_twice", "R4-25", "two files of the same Path", "CORRUPT",
         [Src(b"a", b"1"), Run([stored(b"1")]), Src(b"b"), Src(b"a", b"2"), Run([stored(b"2")])])
+    for name, paths in (("", (b"a", b"a/b")), ("_deep", (b"a/b", b"a/b/c/d")), ("_other_order", (b"a/b", b"a")), ("_apart", (b"a", b"a-", b"a.b", b"a/b")),
+                        ("_of_three", (b"x/y/z", b"x/y-", b"x"))):
+        bad_file("path_below_file" + name, "R4-26", "a file below a file: %s" % ", ".join(path.decode() for path in paths), "CORRUPT", [
+            Src(path) for path in paths])
+        bad_file("path_below_file_group" + name, "R4-26", "the same in one section", "CORRUPT", [Group(*[Src(path) for path in paths])])
+    bad_file("path_below_file_directory", "R4-26", "a directory below a file", "CORRUPT", [Src(b"a"), Src(b"a/b", kind=1)])
     bad_file("path_twice_directory", "R4-25", "a file and a directory of the same Path", "CORRUPT", [Src(b"a"), Src(b"a", kind=1)])
 
     def bad_tensors(name, rule, what, tensors, patch=None, status="CORRUPT", data=b"0123456789ABCDEF"):
@@ -1911,7 +1944,7 @@ def invalid_vectors(v):
     bad_tensors("size_half_byte", "R4-39", "F4, three elements: no whole number of bytes", [T(b"a", b"F4", (3,), 0, 2)])
     bad_tensors("size_six_bits", "R4-39", "F6, two elements: no whole number of bytes", [T(b"a", b"F6_E2M3", (2,), 0, 1)])
     # all else is right for a tensor of that size
-    for dtype, n, bits in ((b"F4", 3, 4), (b"F6_E3M2", 3, 6)):
+    for dtype, n, bits in ((b"F4", 3, 4), (b"F6_E3M2", 3, 6), (b"I4", 5, 4), (b"U4", 7, 4), (b"I2", 2, 2), (b"U2", 9, 2)):
         for way, size in (("down", n * bits // 8), ("up", n * bits // 8 + 1)):
             bad_tensors("size_%s_%s" % (dtype.decode().lower(), way), "R4-39", "%d bits, taken for %d bytes" % (n * bits, size), [
                 T(b"a", dtype, (n,), 0, size), T(b"b", b"U8", (2,), size, 2)])
@@ -1923,7 +1956,7 @@ def invalid_vectors(v):
         bad_tensors("shape_" + name, "R4-39", "a Size of 2^63 or more by its Shape %s" % (shape[:2],), [T(b"a", dtype, shape, 0, 0)])
     bad_tensors("shape_overflow", "R4-39", "a Shape whose product is 2^64, Size 0", [T(b"a", b"U8", (1 << 32, 1 << 32), 0, 0)])
     bad_tensors("bits_overflow", "R4-40", "a Shape whose product times Bits is 2^64, Size 0", [T(b"a", b"F32", (1 << 59,), 0, 0)])
-    # 5.2
+    # 4.2
     bad("run_size", "R5-5", "Run_Size is one less than the run's block has", "CORRUPT", {"run1.Run_Size": 3})
     bad_file("run_empty", "R4-42", "Run_Size 0", "CORRUPT", [Src(b"f"), Run([])])
     bad_file("run_too_large", "R4-42", "Run_Size 2^63", "CORRUPT", [Src(b"f", b"x", size=UNKNOWN), Run([stored(b"x")])], {"run0.Run_Size": 1 << 63})
@@ -1937,7 +1970,7 @@ def invalid_vectors(v):
     bad_file("run_blocks_most", "R2-5", "2^32 - 1 blocks, but the input ends after one: nothing may be allocated for the others",
              ["TRUNCATED", "LIMIT"], [Src(b"f", bytes(16384), size=UNKNOWN), Run([planes([bytes(16384)])])], {"run0.Run_Size": (1 << 46) - 16384},
              index=False, trailer=False)
-    # 6
+    # 4
     bad_file("order_run_first", "R4-9", "a RUN before the first FILE", "CORRUPT", [Run([stored(b"x")]), Src(b"f", b"x")])
     bad_file("order_no_file", "R4-9", "no FILE", "CORRUPT", [])
     bad("order_no_index", "R4-9 R4-1", "no INDX", ["CHECKSUM", "CORRUPT", "TRUNCATED"], {}, index=False)
@@ -1958,7 +1991,7 @@ def invalid_vectors(v):
     bad_file("run_into_next_file", "R4-11", "a run that has the bytes of this file and the next", "CORRUPT", [
         Src(b"a", b"ab"), Run([stored(b"abcd")]), Src(b"b", b"cd")])
     bad_file("order_missing_run", "R4-12", "a file without any run", "CORRUPT", [Src(b"a", b"aaaa")])
-    # 7
+    # 5
     lists = [r.data(40), b"\3" * 40]
     two_planes = lambda payload=None, change=None: Block(planes(lists).data, 2, 0, 1, payload or planes(lists).payload)
 
@@ -1991,7 +2024,7 @@ def invalid_vectors(v):
     bad_block("content", "R5-12", "one bit of a raw plane is wrong", "CHECKSUM", {},
         two_planes([(n, flip_byte(0)(d) if i == 1 else d) for i, (n, d) in enumerate(damaged.payload)]))
     bad_block("stored_content", "R5-12", "one bit of a stored block is wrong", "CHECKSUM", {}, Block(b"abcd", payload=[("", b"abce")]))
-    # 7.1, 7.2
+    # 5, 5.1
     bad_block("stored_size_less", "R5-7", "a stored payload shorter than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abc")]))
     bad_block("stored_size_more", "R5-7", "a stored payload longer than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abcde")]))
     for order in (1, 2):
@@ -2007,7 +2040,7 @@ def invalid_vectors(v):
     bad_block("payload_shorter", "R2-7", "the last plane is missing", "CORRUPT", {}, two_planes(damaged.payload[:-2]))
     bad_block("payload_shorter_value", "R2-7", "the last plane lacks its last byte", "CORRUPT", {}, two_planes(damaged.payload[:-1]))
     bad_block("payload_empty", "R2-7", "planes in an empty payload", "CORRUPT", {}, two_planes([("", b"")]))
-    # 8
+    # 6
     def bad_plane(name, rule, what, coder, plane=None, status="CORRUPT", width=8):
         plane = plane if plane is not None else draw(r, {65: 1, 66: 2, 67: 2}, 60)
         v.invalid(name, rule, what, status, one(plane_block(plane, coder, width)))
@@ -2057,7 +2090,7 @@ def invalid_vectors(v):
     invalid_gaps(v)
     bad_plane("mask_ends", "R2-7", "the payload ends within a nested mask", lambda plane: trimmed(tree(two, masks=nested_masks(1))(plane)),
         bytes([i % 3 == 0 for i in range(300)]), width=1)
-    # 9, 10
+    # 7, 8
     bad("index_n_sections_more", "R8-5", "N_Sections one too many", "CORRUPT", {"index.N_Sections": plus(1)})
     bad("index_n_sections_less", "R8-5", "N_Sections one too few", "CORRUPT", {"index.N_Sections": plus(-1)})
     bad("index_n_sections_huge", "R8-5", "N_Sections 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Sections": 0xFFFFFFFF})
@@ -2067,15 +2100,15 @@ def invalid_vectors(v):
     bad("index_n_metadata_more", "R8-12 R2-6", "N_Metadata one too many", "CORRUPT", {"index.N_Metadata": 3})
     bad("index_n_metadata_less", "R8-12 R4-54", "N_Metadata one too few", "CORRUPT", {"index.N_Metadata": 1})
     bad("index_n_metadata_huge", "R4-8", "N_Metadata 2^32 - 1: nothing may be allocated for it", "CORRUPT", {"index.N_Metadata": 0xFFFFFFFF})
-    bad("entry_stored_size", "R8-5", "Stored_Sizes of two entries: one byte less, one more", "CORRUPT", {
+    bad("entry_stored_size", "R8-5 R8-8", "Stored_Sizes of two entries: one byte less, one more", "CORRUPT", {
         "entry0.Stored_Size": plus(-1), "entry1.Stored_Size": plus(1)})
     bad("entry_stored_size_sum", "R8-5 R8-6", "Stored_Size of the last entry: the sum is one more", "CORRUPT", {"entry3.Stored_Size": plus(1)})
     bad("entry_stored_size_run", "R8-5 R8-6 R8-8", "Stored_Size of a RUN: without its blocks", "CORRUPT", {"entry1.Stored_Size": 20 + 4})
-    bad("entry_kind", "R8-5", "Kind of a RUN is FILE", "CORRUPT", {"entry1.Kind": b"FILE"})
+    bad("entry_kind", "R8-5 R8-7", "Kind of a RUN is FILE", "CORRUPT", {"entry1.Kind": b"FILE"})
     bad("entry_kind_ancillary", "R8-5", "Kind of a RUN is that of an ancillary section", "CORRUPT", {"entry1.Kind": b"run "})
     bad("entry_body_size", "R8-5", "Body_Size of a FILE one less: its last byte is taken for the next field", "CORRUPT", {"entry3.Body_Size": plus(-1)})
     bad("entry_body_path", "R8-5", "body of a FILE: the Path", "CORRUPT", {"entry0.Body": flip_byte(5)})
-    bad("entry_body_run", "R8-5", "body of a RUN: Block_Size", "CORRUPT", {"entry1.Body": flip_byte(2)})
+    bad("entry_body_run", "R8-5", "body of a RUN: Block_Size", "CORRUPT", {"entry1.Body": lambda body: body[:3] + b"\2" + body[4:]})
     v.invalid("entry_order", "R8-5", "entries in another order than the sections", "CORRUPT", build([Src(b"a"), Src(b"b")], entries=lambda told: told[::-1]))
     v.invalid("entry_of_blks", "R8-5 R8-7", "an entry of BLKS", "CORRUPT", build([Src(b"a")], entries=lambda told: told + [(Section(b"BLKS"), b"", 20)]))
     bad_file("entry_unknown_size", "R8-9", "File_Size differs from what came, FILE section: unknown", "CORRUPT", [
@@ -2142,7 +2175,7 @@ def invalid_vectors(v):
                   ends["Payload_CRC"] + 4: "after a block header", ends["the bytes"] - 1: "within a payload", ends["N_Metadata"]: "within the index",
                   len(good) - 40: "before the trailer", len(good) - 8: "before End_Magic", len(good) - 1: "one byte missing"})
     for size, what in sorted(marks.items()):
-        v.invalid("truncated_%04d" % size, "R2-5 R3-1 R3-3", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
+        v.invalid("truncated_%04d" % size, "R2-5 R3-1 R3-3 R4-6 R5-1 R5-9", "the input ends %s" % what, "NOT_LMC" if size < 8 else "TRUNCATED", good[:size])
     for at, status in ((4, "NOT_LMC"), (8, "VERSION"), (9, "CHECKSUM"), (20, "CHECKSUM"), (60, "CHECKSUM"), (66, "CHECKSUM"), (70, "CHECKSUM"),
                        (95, "CHECKSUM"),
                        (ends["the bytes"] - 3, "CHECKSUM"), (ends["N_Metadata"], "CHECKSUM"), (len(good) - 20, "CHECKSUM")):
@@ -2172,10 +2205,10 @@ def invalid_gaps(v):
         bad("k_0" + end, "R6-10", "K 0", 3, [("K", bytes(3))], polarity)
         bad("k_larger" + end, "R6-10", "K 301 of 300 bits", 0, lists(list(range(301)), 0), polarity)
         bad("k_huge" + end, "R6-10", "K 2^24 - 1", 0, lists(positions, 0, count=(1 << 24) - 1), polarity)
-        bad("k_huge_s21" + end, "R6-10", "K 2^24 - 1, s 21: the list Low is beyond the payload", 21, lists(positions, 21, count=(1 << 24) - 1), polarity)
+        bad("k_huge_s21" + end, "R6-10", "K 2^24 - 1, Shift 21: the list Low is beyond the payload", 21, lists(positions, 21, count=(1 << 24) - 1), polarity)
         for s in (0, 3, 8, 21):
-            bad("position_n_s%d%s" % (s, end), "R6-10", "a position of n, s %d" % s, s, lists([5, 100, 300], s), polarity)
-            bad("position_first_s%d%s" % (s, end), "R6-10", "the first position is n, s %d" % s, s, lists([300], s), polarity)
+            bad("position_n_s%d%s" % (s, end), "R6-10", "a position of n, Shift %d" % s, s, lists([5, 100, 300], s), polarity)
+            bad("position_first_s%d%s" % (s, end), "R6-10", "the first position is n, Shift %d" % s, s, lists([300], s), polarity)
     bad("position_far", "R6-10", "a position of 2^22 - 1", 21, lists([5, (1 << 22) - 1], 21))
     bad("position_overflow", "R6-10", "gaps of 2^21 - 1 whose sum is more than 2^28", 21, lists([((i + 1) << 21) - 1 for i in range(200)], 21))
     bad("position_later_is_back", "R6-10", "a position beyond n, and others behind it", 3, lists([5, 700, 701, 702], 3))
@@ -2196,7 +2229,7 @@ def invalid_gaps(v):
 
 
 def invalid_fingerprints(v):
-    """9: what other checks do not see."""
+    """7: what other checks do not see."""
     good = bytes(v.builders["example_stored"].out)
     error = bytes.fromhex("F176EC0501")        # a multiple of CRC-32C's polynomial
     at = good.index(bytes.fromhex("803F00BF00004940"))
@@ -2238,7 +2271,7 @@ def invalid_deltas(v, pool, chains, link):
     classes = predicted(new, old, 2, thresholds=[112, 114, 116])
     sparse = predicted(new, old, 2, thresholds=[112, 114, 116], sparse=True)
 
-    # 4: which base
+    # 3: which base
     path = lambda name, data: [v.base("bases/" + name, data)]
     good = delta(plain)
     bit = flip_bit(old, 150, 3)
@@ -2263,10 +2296,10 @@ def invalid_deltas(v, pool, chains, link):
     v.invalid("chain_gap", "R7-2", "the base is missing, the base of the base is there", "BASE_WRONG", link(2, 1), ["valid/chain_0.lmc"])
     v.invalid("chain_wrong", "R7-4 R7-2", "the base is a delta, whose base is another file", "BASE_WRONG", link(2, 1),
               ["valid/chain_1.lmc", "bases/wrong_bit.bin"])
-    # 5.2: runs
+    # 4.2: runs
     zeros = predicted(bytes(40), bytes(40), 2)
     v.invalid("run_without_base", "R3-12", "Prediction 1 in a file without a base", "CORRUPT", build([Src(data=bytes(40)), Run([zeros], prediction=1)]))
-    v.invalid("run_without_base_unused", "R3-12", "Prediction 1 in a file without a base; all blocks are of Prediction 0", "CORRUPT", build([
+    v.invalid("run_without_base_unused", "R3-12", "Prediction 1 in a file without a base; no block is Predicted", "CORRUPT", build([
         Src(data=bytes(40)), Run([planes([bytes(40)])], prediction=1)]))
     # what is after -1: 0 is the one item; 2r + 1 says that an Offset follows
     for item in (1, 2, (1 << 32) - 1, 1 << 32, (1 << 61) - 1):
@@ -2353,7 +2386,7 @@ def invalid_deltas(v, pool, chains, link):
                 *master(), Src(b"b", half), Run([stored(half)], [(1, 0, 0), (38, 1, 0), (1, 0, 0)], 14, 3 + conversion))
     bad_own("payload_crc", "R5-10", "Payload_CRC in a run of Prediction 3", *first(), Src(b"b", a), copy(), patch={"block1.0.Payload_CRC": 1},
             status="CHECKSUM")
-    # 7: blocks
+    # 5: blocks
     bad("block_payload_crc", "R5-10", "Payload_CRC, though payload and base are right", "CHECKSUM", plain, Payload_CRC=1)
     bad("block_payload_damaged", "R5-10", "a bit of the payload of a delta: found without its base, too", "CHECKSUM", payload(
         sparse, flip_bit(join(sparse.payload), sparse.size() - 1, 0)), Payload_CRC=crc(join(sparse.payload)))
@@ -2365,23 +2398,23 @@ def invalid_deltas(v, pool, chains, link):
         sparse, flip_bit(join(sparse.payload), sparse.size() - 1, 0)))
     v.invalid("block_own_wrong", "R5-12", "payload right, content wrong, in a run of Prediction 3", "CHECKSUM", build([*first(), Src(b"b", a), copy()], patch={
         "block1.0.Content_CRC": 1}))
-    v.invalid("block_predicted", "R5-6", "a block of Prediction 1 in a run of Prediction 0", "CORRUPT", build([Src(data=zeros.data), Run([zeros])]))
-    v.invalid("block_predicted_in_delta", "R5-6", "a block of Prediction 1 in a run of Prediction 0 of a file with a base", "CORRUPT",
+    v.invalid("block_predicted", "R5-6", "a Predicted block in a run of Prediction 0", "CORRUPT", build([Src(data=zeros.data), Run([zeros])]))
+    v.invalid("block_predicted_in_delta", "R5-6", "a Predicted block in a run of Prediction 0 of a file with a base", "CORRUPT",
               build([Src(data=zeros.data), Run([zeros])], base=base))
-    bad("block_stored_predicted", "R5-7", "a stored block of Prediction 1", "CORRUPT", Block(new, 2, base=old))
+    bad("block_stored_predicted", "R5-7", "a stored block that is Predicted", "CORRUPT", Block(new, 2, base=old))
     bad("block_stored_sparse", "R5-7", "a stored block with Sparse", "CORRUPT", Block(new, 2, grouping=16))
     bad("block_stored_classes", "R5-7", "a stored block with classes", "CORRUPT", Block(new, 2, grouping=1))
-    bad("block_planes_predicted", "R5-7", "planes with Prediction 1 that take as many bytes as the elements", "CORRUPT",
+    bad("block_planes_predicted", "R5-7", "Predicted planes that take as many bytes as the elements", "CORRUPT",
         payload(plain, join(plain.payload), bytes(300 - plain.size())))
     bad("block_order_0_predicted", "R5-7", "Order 0 with a prediction", "CORRUPT", predicted(new, old, 2, 0))
-    # 7.3
+    # 5.2
     for name, thresholds in (("zero", [0, 114, 116]), ("same", [112, 112, 116]), ("order", [112, 116, 114]), ("descending", [116, 114, 112])):
         bad("classes_threshold_" + name, "R5-15", "thresholds %s" % thresholds, EITHER, predicted(new, old, 2, thresholds=thresholds))
     for name, options in (("classes", {"thresholds": [112, 114, 116]}), ("classes_9", {"thresholds": range(112, 120)}), ("sparse", {"sparse": True}),
                           ("sparse_classes", {"thresholds": [112], "sparse": True})):
         block = predicted(bytes(200) + new[:40], None, 2, **options)
-        v.invalid("%s_without_prediction" % name, "R5-7", "%s with Prediction 0" % name.replace("_", " "), "CORRUPT", one(block, base=base))
-        v.invalid("%s_without_prediction_in_delta" % name, "R5-7", "%s with Prediction 0 in a run of Prediction 1" % name.replace("_", " "), "CORRUPT",
+        v.invalid("%s_without_prediction" % name, "R5-7", "%s without Predicted" % name.replace("_", " "), "CORRUPT", one(block, base=base))
+        v.invalid("%s_without_prediction_in_delta" % name, "R5-7", "%s without Predicted in a run of Prediction 1" % name.replace("_", " "), "CORRUPT",
                   build([Src(data=block.data), Run([block], prediction=1)], base=base))
     for name, thresholds in (("zero", range(8)), ("same", [*range(1, 9), 8]), ("last", [*range(1, 15), 13])):
         bad("classes_%d_threshold_%s" % (len(thresholds) + 1, name), "R5-15", "thresholds %s" % list(thresholds), EITHER,
@@ -2420,7 +2453,7 @@ def invalid_quantised(v, pool):
     second = moments(r, 100, 4)
 
     def bad(name, rule, what, block, status="CORRUPT", prediction=3, base=None, bits=None, **fields):
-        """fields: of the block's header. A block of Prediction 1 is predicted by second, or by base in a delta."""
+        """fields: of the block's header. A Predicted block is predicted by second, or by base in a delta."""
         patch = lambda run: {"block%d.0.%s" % (run, field): value for field, value in fields.items()}
         if block.base is None:
             made = one(block, patch=patch(0), bits=bits)
@@ -2454,9 +2487,9 @@ def invalid_quantised(v, pool):
     bad("content", "R5-12", "a wrong value of an exception", altered(logged(exceptions={5: 0x7FC00000}), Values=0x7FC00001), "CHECKSUM")
     bad("not_smaller", "R5-7", "a payload as large as the elements", quantised([1] * 37, 2, log, step=1, scales=[ONE], coders={"high": raw}))
     bad("larger", "R5-7", "a payload larger than the elements", quantised([1, 2, 3], 4, log, step=1, scales=[ONE]))
-    bad("larger_own", "R5-7", "a payload larger than the elements, Prediction 1", quantised([1, 2, 3], 4, base=second[:12]))
+    bad("larger_own", "R5-7", "a payload larger than the elements, Predicted", quantised([1, 2, 3], 4, base=second[:12]))
     # Prediction
-    bad("own_in_run_0", "R5-6", "a block of Prediction 1 in a run of Prediction 0", own(), prediction=0)
+    bad("own_in_run_0", "R5-6", "a Predicted block in a run of Prediction 0", own(), prediction=0)
     bad("own_payload_crc", "R5-10", "Payload_CRC in a run of Prediction 3", own(), "CHECKSUM", Payload_CRC=1)
     against = pool.items[0][:400]
     bad("delta_base_wrong", "R5-13 R5-12", "payload right, content wrong in a run of Prediction 1", quantised(symbols, 4, bias=ROOT, base=against), "BASE_WRONG",
@@ -2467,9 +2500,9 @@ def invalid_quantised(v, pool):
         bad("method_bit_%d" % bit, "Q-1", "Method: reserved bit %d" % bit, logged(method=log | 1 << bit))
     bad("signed_linear", "Q-1", "Signed without Log", linear(method=signed))
     bad("signed_linear_table", "Q-1", "Signed and Table without Log", quantised(symbols, 4, table | signed, least=-1, table=[1, 2, 3], scales=[ONE]))
-    bad("signed_own", "Q-1", "Signed with Prediction 1", own(method=signed))
-    bad("log_own", "Q-1", "Log with Prediction 1", own(method=log, step=1 << 20))
-    bad("log_signed_own", "Q-1", "Log and Signed with Prediction 1", own(method=log | signed, step=1 << 20))
+    bad("signed_own", "Q-1", "Signed with Predicted", own(method=signed))
+    bad("log_own", "Q-1", "Log with Predicted", own(method=log, step=1 << 20))
+    bad("log_signed_own", "Q-1", "Log and Signed with Predicted", own(method=log | signed, step=1 << 20))
     for low_bits in (9, 16, 32, 255):
         bad("low_bits_%d" % low_bits, "Q-2", "Low_Bits %d" % low_bits, linear(low_bits=low_bits))
     for low_bits in (1, 8, 9):
@@ -2485,18 +2518,18 @@ def invalid_quantised(v, pool):
         bad("min_%s%d" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d" % least, values)
         if abs(least) == 65536 or least == 1:
             bad("min_%s%d_log" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d with Log" % least, logged(least=least))
-            bad("min_%s%d_own" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d, Prediction 1" % least, own(least=least))
+            bad("min_%s%d_own" % ("minus_" * (least < 0), abs(least)), "Q-4", "Min %d, Predicted" % least, own(least=least))
     bad("step_0", "Q-5", "Step 0 with Log", logged(step=0))
     bad("step_too_large", "Q-5", "Step 2^24 + 1", logged(step=(1 << 24) + 1))
     bad("step_huge", "Q-5", "Step 2^32 - 1", logged(step=(1 << 32) - 1))
     bad("step_linear", "Q-5", "Step 1 without Log", linear(step=1))
-    bad("step_own", "Q-5", "Step 1 with Prediction 1", own(step=1))
+    bad("step_own", "Q-5", "Step 1 with Predicted", own(step=1))
     for bias in (1, -1, 1 << 30):
-        bad("bias_%s%d_unpredicted" % ("minus_" * (bias < 0), abs(bias)), "Q-6", "Bias %d with Prediction 0" % bias, linear(bias=bias))
+        bad("bias_%s%d_unpredicted" % ("minus_" * (bias < 0), abs(bias)), "Q-6", "Bias %d without Predicted" % bias, linear(bias=bias))
     for bias in ((1 << 30) + 1, (1 << 31) - 1, -(1 << 30) - 1, -1 << 31):
         bad("bias_%s%d" % ("minus_" * (bias < 0), abs(bias)), "Q-6", "Bias %d" % bias, own(bias=bias))
     for floor in (1, 0x7F800000):
-        bad("floor_%x_unpredicted" % floor, "Q-7", "Floor %#x with Prediction 0" % floor, linear(floor=floor))
+        bad("floor_%x_unpredicted" % floor, "Q-7", "Floor %#x without Predicted" % floor, linear(floor=floor))
     for floor in (0x7F800001, 0x7FC00000, 0x80000000, 0xFFFFFFFF):
         bad("floor_%x" % floor, "Q-7", "Floor %#x" % floor, own(floor=floor))
     bad("group_size_0", "Q-8", "Group_Size 0", altered(linear(group_size=100), Group_Size=0))
@@ -2508,9 +2541,9 @@ def invalid_quantised(v, pool):
     bad("first_group_0", "Q-9", "First_Group 0", linear(first_group=0))
     bad("first_group_larger", "Q-9", "First_Group one more than Group_Size", linear(first_group=31))
     bad("first_group_huge", "Q-9", "First_Group 2^32 - 1", altered(linear(group_size=100), First_Group=(1 << 32) - 1))
-    bad("group_size_own", "Q-8", "Group_Size 1 with Prediction 1", own(group_size=1, first_group=0))
-    bad("first_group_own", "Q-9", "First_Group 1 with Prediction 1", own(group_size=0, first_group=1))
-    bad("groups_own", "Q-8", "groups with Prediction 1", own(group_size=100, first_group=100))
+    bad("group_size_own", "Q-8", "Group_Size 1 with Predicted", own(group_size=1, first_group=0))
+    bad("first_group_own", "Q-9", "First_Group 1 with Predicted", own(group_size=0, first_group=1))
+    bad("groups_own", "Q-8", "groups with Predicted", own(group_size=100, first_group=100))
     for what, block in (("", logged(exceptions={3: 1})), ("_own", own(exceptions={3: 1}))):
         bad("exceptions_101" + what, "Q-10", "N_Exceptions one more than N_Elements", altered(block, N_Exceptions=101))
         bad("exceptions_most" + what, "Q-10", "N_Exceptions 2^32 - 1", altered(block, N_Exceptions=(1 << 32) - 1))
@@ -2595,19 +2628,16 @@ def make():
     fingerprint_vectors(v, pool)
     variant_vectors(v)
     more_examples(v)
-    if INVALID: invalid_vectors(v)
-    if INVALID: invalid_deltas(v, pool, bases, link)
-    if INVALID: invalid_quantised(v, pool)
-    if INVALID: invalid_names(v)
-    if INVALID: invalid_groups(v)
-    if INVALID: invalid_texts(v)
-    if INVALID: invalid_fingerprints(v)
+    invalid_vectors(v)
+    invalid_deltas(v, pool, bases, link)
+    invalid_quantised(v, pool)
+    invalid_names(v)
+    invalid_groups(v)
+    invalid_texts(v)
+    invalid_fingerprints(v)
     v.add_needs()
     v.outputs["manifest.json"] = manifest_text(v.manifest).encode()
     return v
-
-
-INVALID = 1
 
 
 def main(arguments):

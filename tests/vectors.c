@@ -59,11 +59,11 @@ static void hex(const char *key, const void *data, size_t size)
 static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
 {
     enum lmc_status status = LMC_OK;
-    uint8_t id[32];
+    uint8_t id[LMC_FINGERPRINT_SIZE], digest[32];
     size_t i, k;
     t_fingerprint(reader, id);
     printf(", ");
-    hex("index_fingerprint", id, 32);
+    hex("index_fingerprint", id, sizeof id);
     printf(", \"files\": [");
     for (i = 0; i < t_info(reader).n_files && status == LMC_OK; i++) {
         const lmc_file *file = lmc_reader_get_file(reader, i);
@@ -73,17 +73,17 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
         t_sha_begin(&sha);
         status = lmc_reader_read_file(reader, i, 0, data, (size_t)file->size);
         if (status == LMC_OK) t_sha_add(&sha, data, (size_t)file->size);
-        t_sha_end(&sha, id);
+        t_sha_end(&sha, digest);
         printf("%s{\"kind\": %d, \"size\": %" PRIu64 ", \"mode\": %ld, \"mtime\": ", i ? ", " : "",
                (int)file->kind, file->size, file->has_mode ? (long)file->mode : -1L);
         if (file->has_mtime) printf("[%" PRId64 ", %" PRIu32 "], ", file->mtime_s, file->mtime_ns);
         else printf("null, ");
         hex("path", file->path, strlen(file->path));
         printf(", ");
-        hex("sha256", id, 32);
+        hex("sha256", digest, 32);
         printf(", \"same\": %s, ",
-               i < seen->n && memcmp(seen->digests[i], id, 32) == 0 ? "true" : "false");
-        hex("fingerprint", file->fingerprint, 32);
+               i < seen->n && memcmp(seen->digests[i], digest, 32) == 0 ? "true" : "false");
+        hex("fingerprint", file->fingerprint, LMC_FINGERPRINT_SIZE);
         printf(", \"tensors\": [");
         for (k = 0; k < file->n_tensors && status == LMC_OK; k++) {
             const lmc_tensor *tensor = &file->tensors[k];
@@ -101,7 +101,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
                            memcmp(part, data + tensor->offset, (size_t)tensor->size) == 0
                        ? "true"
                        : "false");
-            hex("fingerprint", tensor->fingerprint, 32);
+            hex("fingerprint", tensor->fingerprint, LMC_FINGERPRINT_SIZE);
             printf(", \"shape\": [");
             for (d = 0; d < tensor->rank; d++)
                 printf("%s%" PRIu64, d ? ", " : "", tensor->shape[d]);
@@ -179,16 +179,16 @@ static int open_base(known_base *b);
 
 /* The base of that fingerprint; else the first one given, which is then refused; NULL if none is.
  * Those in use end a loop. */
-static const lmc_base *find_base(const uint8_t wanted[32])
+static const lmc_base *find_base(const uint8_t wanted[LMC_FINGERPRINT_SIZE])
 {
     const lmc_base *first = NULL;
-    uint8_t id[32];
+    uint8_t id[LMC_FINGERPRINT_SIZE];
     size_t i;
     for (i = 0; i < g_n_bases; i++) {
         known_base *b = &g_bases[i];
         if (b->in_use || !open_base(b)) continue;
         if (lmc_base_identify(&b->base, id, NULL) != LMC_OK) abort();
-        if (memcmp(id, wanted, 32) == 0) return &b->base;
+        if (memcmp(id, wanted, sizeof id) == 0) return &b->base;
         if (!first) first = &b->base;
     }
     return first;
@@ -249,7 +249,7 @@ static void one(const char *path)
     lmc_restore_options options;
     lmc_reader_options reader_options;
     enum lmc_status status;
-    uint8_t id[32] = {0};
+    uint8_t id[LMC_FINGERPRINT_SIZE] = {0};
     lmc_snapshot_info header;
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
@@ -268,7 +268,7 @@ static void one(const char *path)
     stream.user = source.user = &in;
     status = lmc_snapshot_restore(&stream, id, &options);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
-    hex("fingerprint", id, 32);
+    hex("fingerprint", id, sizeof id);
     in.at = 0; /* again, with what need not be checked */
     options.check_hashes = 1;
     options.user = &again;
@@ -303,7 +303,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--base") == 0 && i + 1 < argc && g_n_bases < MAX_BASES) {
             known_base *b = &g_bases[g_n_bases++];
             b->memory = load(argv[++i]);
-            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x83 &&
+            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x95 &&
                         memcmp(b->memory.data + 1, "LMC", 3) == 0;
         } else {
             one(argv[i]);

@@ -40,7 +40,7 @@ _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
     local verbs='cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version'
     local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
-        --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins
+        --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins
         --quant --policy
         --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
     local common='--base --patch-from --search --no-search --threads --quiet --verbose --progress --no-progress --help'
@@ -72,7 +72,8 @@ _lmc() {
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
             --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference --max-files
             --threads --quiet --verbose --help' ;;
-        verify | dump) options=$common ;;
+        verify) options="$common --no-base" ;;
+        dump) options=$common ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
         return

@@ -46,6 +46,7 @@ for c in lmc unlmc lmccat
     complete -c $c -l patch-from -r -d 'the same as --base'
     complete -c $c -l search -x -a '(__fish_complete_directories)' -d 'look for bases there'
     complete -c $c -l no-search -d 'look for no base that is not given'
+    complete -c $c -l no-base -d '-t, verify: check deltas without their bases'
     complete -c $c -l dereference -d 'store what links lead to'
     complete -c $c -l no-dereference -d 'store all links as links'
     complete -c $c -l trust-base -d 'apply: do not read the target first'

@@ -533,7 +533,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
     int code;
     *base = NULL;
     o->bases->code = CODE_OK;
-    if (!a->is_delta) return CODE_OK;
+    if (!a->is_delta || o->bases->is_off) return CODE_OK;
     code = find_next(a, &b, o);
     if (code == CODE_OK) code = prepare_base(b, o);
     if (code != CODE_OK) return code;

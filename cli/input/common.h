@@ -25,6 +25,7 @@ struct bases {
     const char **search;   /* --search: directories of snapshots */
     size_t n_search;
     int is_closed;  /* --no-search: nothing but the arguments is looked at */
+    int is_off;     /* --no-base: what lacks its base is checked without */
     int is_quiet;   /* nobody has typed them: what is not needed is not told */
     int is_partial; /* of lmc salvage: damage costs a block of a base, not all of it */
     int code;       /* what reading from one of them, or a second look, has reported */

@@ -77,10 +77,16 @@ static enum lmc_status read_part(const struct search *s, uint64_t at, uint64_t s
     return read_counted(s->archive, s->number, at, s->buffer, (size_t)size);
 }
 
+/* Without its base nothing is known of a block. */
+static int is_damage(enum lmc_status status)
+{
+    return status != LMC_OK && status != LMC_ERR_LIMIT && status != LMC_ERR_BASE_MISSING;
+}
+
 static int is_damaged(const struct search *s, uint64_t at)
 {
     const enum lmc_status status = read_part(s, at, 1);
-    return status != LMC_OK && status != LMC_ERR_LIMIT;
+    return is_damage(status);
 }
 
 /* All blocks side by side that are damaged, as far as they are in the part; at: a byte of one. */
@@ -123,7 +129,7 @@ int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *b
         const uint64_t end = end_of_block(&s, at, p.end - at < STEP ? p.end : at + STEP);
         if (place_of_block(&s, at) == UINT64_MAX) break; /* the reader of a salvage */
         const enum lmc_status status = read_part(&s, at, end - at);
-        is_found = status != LMC_OK && status != LMC_ERR_LIMIT;
+        is_found = is_damage(status);
         *budget -= status == LMC_ERR_LIMIT || end - at > *budget ? *budget : end - at;
         if (is_found) {
             uint64_t start, behind;

@@ -47,7 +47,7 @@ static enum lmc_status follow_begin(void *user, const lmc_file *file, size_t num
 static enum lmc_status follow_write(void *user, const void *data, size_t size)
 {
     const struct follower *f = (const struct follower *)user;
-    return f->options->write ? f->options->write(f->options->user, data, size) : LMC_OK;
+    return f->options->write(f->options->user, data, size);
 }
 
 static enum lmc_status follow_write_at(void *user, uint64_t offset, const void *data, size_t size)
@@ -88,6 +88,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
 {
     lmc_restore_options following = *options;
     struct follower follower;
+    enum lmc_status status;
     lmc_stream stream;
     stream.read = read_stream;
     stream.user = l->source;
@@ -95,7 +96,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     follower.look = l;
     following.user = &follower;
     following.begin_file = follow_begin;
-    following.write = follow_write;
+    following.write = options->write ? follow_write : NULL;
     following.write_at = options->write_at ? follow_write_at : NULL;
     following.progress = follow_progress;
     following.end_file = follow_end;
@@ -103,7 +104,15 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     following.metadata = follow_metadata;
     following.parallel = &l->o->parallel;
     following.base = l->base;
-    return lmc_snapshot_restore(&stream, fingerprint, &following);
+    if (l->lacks_base) {
+        following.write = NULL;
+        following.read_back = NULL;
+        following.check_hashes = 0;
+    }
+    status = lmc_snapshot_restore(&stream, fingerprint, &following);
+    return l->lacks_base && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK)
+               ? LMC_OK
+               : status;
 }
 
 /* Bit 1 of Incompatible, Own (spec 3.1). What is no snapshot may never end. */

@@ -25,6 +25,7 @@ struct second_look {
     const struct common *o;
     struct archive archive;
     int is_open;
+    int lacks_base; /* it is only checked, as far as that goes without the base that it needs */
     char *path; /* the file in work, for messages; NULL: none yet */
     /* Bytes of all files: decoded; of those that have ended; before the file in work. */
     uint64_t done, ended, begun_at;
@@ -40,7 +41,7 @@ int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: of the caller are the callbacks and `user`; the
  * rest is filled in. A read_back of theirs may call read_second_look(). fingerprint: NULL or where
- * that of the snapshot goes. */
+ * that of the snapshot goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
 

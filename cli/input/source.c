@@ -257,11 +257,6 @@ int list_sources(struct listing *l, const char *root, int is_removed, const stru
                 CODE_ERROR, root,
                 "holds '%.300s', of an lmc apply that is at work or was killed; finish that first",
                 path);
-        else if (strchr(path, '\\'))
-            code = fail(CODE_ERROR, root,
-                        "holds '%.300s', with a backslash in its name, which a snapshot cannot "
-                        "hold; rename it",
-                        path);
     }
     return code;
 }

@@ -8,7 +8,7 @@
 
 #include "../input/common.h"
 
-/* Prints the snapshot at path, "-": standard input. Verbose: also the structure of large blocks. */
+/* Prints the snapshot at path, "-": standard input. */
 int dump_file(const char *path, const struct common *o);
 
 #endif

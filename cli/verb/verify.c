@@ -183,7 +183,7 @@ static void place_all(struct verification *v)
         among = find_wanted(v, node);
         if (among && among != node) continue; /* which is not placed either, and says why */
         code = open_archive_file(&a, node->name, v->o);
-        if (code == CODE_OK) b = find_base(&a, v->o, &code);
+        if (code == CODE_OK && !v->o->bases->is_off) b = find_base(&a, v->o, &code);
         close_archive(&a);
         if (b && code == CODE_OK) code = prepare_base(b, v->o);
         if (b && code == CODE_OK) {
@@ -240,6 +240,28 @@ static void build_forest(struct verification *v)
 
 /* -- what could not be verified -- */
 
+/* Of a delta whose base is not there. */
+static int check_payload(const struct verification *v, const struct node *node)
+{
+    struct source s;
+    struct second_look again;
+    lmc_restore_options options;
+    int code = open_source(&s, node->name);
+    memset(&options, 0, sizeof options);
+    init_second_look(&again, &s, NULL, v->o);
+    again.lacks_base = 1;
+    if (code == CODE_OK) {
+        enum lmc_status status;
+        progress_start(s.name, s.size);
+        status = restore_source(&again, &options, NULL);
+        progress_clear();
+        if (status != LMC_OK) code = fail_restore(&again, status);
+    }
+    close_second_look(&again);
+    close_source(&s);
+    return code;
+}
+
 /* A base that is missing may be one of the files, if one is so damaged that nobody knows what it
  * was: then that is the reason. */
 static void report_unplaced(struct verification *v)
@@ -250,12 +272,24 @@ static void report_unplaced(struct verification *v)
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
         char wanted[2 * SHORT_FINGERPRINT + 1];
+        int result;
         if (!node->is_readable || node->is_placed) continue;
         format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
         base = find_wanted(v, node);
-        if (base) fail(code, node->name, "was not verified: it needs %s", base->name);
+        result = check_payload(v, node);
+        v->code = worse(v->code, result);
+        if (result != CODE_OK) continue;
+        if (v->o->bases->is_off) {
+            if (v->o->verbosity > 0)
+                say(node->name, "payload intact; content needs the base %s", wanted);
+            continue;
+        }
+        if (base)
+            fail(code, node->name, "was not verified, but for its payload: it needs %s",
+                 base->name);
         else
-            fail(code, node->name, "needs the base %s, which is none of the files%s", wanted,
+            fail(code, node->name,
+                 "payload intact; content needs the base %s, which is none of the files%s", wanted,
                  code == CODE_CORRUPT ? ", unless it is a damaged one"
                                       : "; give it, too, or name it with --base");
         is_missing |= !base;

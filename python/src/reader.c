@@ -247,12 +247,12 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     status = lmc_reader_get_info(reader, &info);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r, Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files,
+    return end_use(r, Py_BuildValue("nNNKiK", (Py_ssize_t)info.n_files,
                                     make_fingerprint(info.fingerprint),
                                     info.has_base ? make_fingerprint(info.base_fingerprint)
                                                   : PyBytes_FromStringAndSize("", 0),
-                                    (unsigned)info.chain_depth, (int)info.conformance_level,
-                                    (int)info.format_minor, (unsigned long long)total));
+                                    (unsigned long long)info.features, (int)info.format_minor,
+                                    (unsigned long long)total));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)
@@ -433,27 +433,52 @@ static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
     return end_use(r, PyLong_FromUnsignedLongLong(encoded));
 }
 
+/* -- reading -- */
+
+/* A call that reads from the file; NULL and an exception if that is closed. */
+static lmc_reader *begin_reading(reader_object *r, call *c)
+{
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    if (lock_chain(state, (PyObject *)r, c) < 0) return NULL;
+    if (reader_of((PyObject *)r)) {
+        call_begin(c, NULL);
+        return r->reader;
+    }
+    unlock_chain(state, (PyObject *)r);
+    PyErr_SetString(PyExc_ValueError, "the file is closed");
+    return NULL;
+}
+
+/* None, or NULL and an exception. */
+static PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObject *what)
+{
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    PyObject *const result = call_end(c, state, status, r->where, what);
+    unlock_chain(state, (PyObject *)r);
+    return result;
+}
+
 /* -> (first byte in the LMC file, bytes) of the blocks that hold a range */
 static PyObject *reader_encoded_range(PyObject *self, PyObject *args)
 {
-    reader_object *const r = (reader_object *)self;
     unsigned long long offset, size;
-    uint64_t encoded_offset, encoded_size;
+    uint64_t encoded_offset = 0, encoded_size = 0;
     lmc_reader *reader;
+    PyObject *result;
     Py_ssize_t number;
     enum lmc_status status;
+    call c;
     if (!PyArg_ParseTuple(args, "nKK:encoded_range", &number, &offset, &size)) return NULL;
-    reader = begin_use(r);
+    reader = begin_reading((reader_object *)self, &c);
     if (!reader) return NULL;
     status = lmc_reader_encoded_range(reader, (size_t)number, offset, size, &encoded_offset,
                                       &encoded_size);
-    if (status != LMC_OK)
-        return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r, Py_BuildValue("KK", (unsigned long long)encoded_offset,
-                                    (unsigned long long)encoded_size));
+    result = end_reading((reader_object *)self, &c, status, NULL);
+    if (!result) return NULL;
+    Py_DECREF(result);
+    return Py_BuildValue("KK", (unsigned long long)encoded_offset,
+                         (unsigned long long)encoded_size);
 }
-
-/* -- reading -- */
 
 /* A box of a tensor: elements [start, start + count) of each dimension. */
 typedef struct box {
@@ -609,20 +634,12 @@ static PyObject *raise_missing_base(reader_object *r, PyObject *what)
 static PyObject *read_locked(reader_object *r, Py_ssize_t number, const box *b, void *dst,
                              PyObject *what)
 {
-    module_state *const state = state_of(Py_TYPE((PyObject *)r));
     enum lmc_status status;
     PyObject *result;
     call c;
-    if (lock_chain(state, (PyObject *)r, &c) < 0) return NULL;
-    if (!reader_of((PyObject *)r)) {
-        unlock_chain(state, (PyObject *)r);
-        PyErr_SetString(PyExc_ValueError, "the file is closed");
-        return NULL;
-    }
-    call_begin(&c, NULL);
+    if (!begin_reading(r, &c)) return NULL;
     status = number < 0 ? LMC_ERR_ARGUMENT : read_box(r->reader, (size_t)number, b, (uint8_t *)dst);
-    result = call_end(&c, state, status, r->where, what);
-    unlock_chain(state, (PyObject *)r);
+    result = end_reading(r, &c, status, what);
     if (status == LMC_ERR_BASE_MISSING && !c.type && !c.base && reader_of((PyObject *)r))
         return raise_missing_base(r, what);
     return result;
@@ -704,21 +721,13 @@ static enum lmc_status read_hash(lmc_reader *reader, int is_whole, Py_ssize_t nu
 
 static PyObject *make_hash(reader_object *r, int is_whole, Py_ssize_t number, Py_ssize_t tensor)
 {
-    module_state *const state = state_of(Py_TYPE((PyObject *)r));
     enum lmc_status status;
     uint8_t hash[32];
     PyObject *result;
     call c;
-    if (lock_chain(state, (PyObject *)r, &c) < 0) return NULL;
-    if (!reader_of((PyObject *)r)) {
-        unlock_chain(state, (PyObject *)r);
-        PyErr_SetString(PyExc_ValueError, "the file is closed");
-        return NULL;
-    }
-    call_begin(&c, NULL);
+    if (!begin_reading(r, &c)) return NULL;
     status = read_hash(r->reader, is_whole, number, tensor, hash);
-    result = call_end(&c, state, status, r->where, NULL);
-    unlock_chain(state, (PyObject *)r);
+    result = end_reading(r, &c, status, NULL);
     if (!result) return NULL;
     Py_DECREF(result);
     return PyBytes_FromStringAndSize((const char *)hash, 32);

@@ -165,7 +165,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 }
 
 /* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
@@ -198,7 +198,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     const uint64_t block = at / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number));
+    LMC__TRY(lmc__load_rows(r, number, NULL));
     *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }

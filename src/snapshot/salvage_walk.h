@@ -261,7 +261,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     LMC__TRY(lmc__reserve(&s->range, info->size));
     if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
     status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
-                               NULL, c->wave.workspaces, c->wave.workspace_size);
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
     *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
     return LMC_OK;
 }

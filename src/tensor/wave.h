@@ -48,6 +48,8 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -132,7 +134,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
     job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, ws, wave->workspace_size - wave->temp_size);
+                                    job->base, job->is_own, ws,
+                                    wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
