@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     _Out = TypeVar("_Out")
 
 
-FEATURES = ("base", "own", "quantised")  # by the bits of Incompatible (spec 3.1)
+FEATURES = ("Base", "Own", "Quantised")  # by the bits of Incompatible (spec 3.1)
 
 
 class Loss:
@@ -174,8 +174,8 @@ class Reader:
         self.fingerprint: bytes = info[1]
         #: Of the snapshot that this one is a delta of; None if it is none.
         self.base_fingerprint: bytes | None = info[2] or None
-        #: What a decoder must know to read it, beside what all of them do: some of "base", "own" (it predicts parts of itself),
-        #: "quantised".
+        #: What a decoder must know to read it, beside what all of them do: some of "Base", "Own" (it predicts parts of itself),
+        #: "Quantised".
         self.features: tuple[str, ...] = tuple(name for i, name in enumerate(FEATURES) if info[3] >> i & 1)
         self._n_files: int = info[0]
 

@@ -355,7 +355,7 @@ def test_bases(path, model, tmp_path, kind):
         w.add_arrays(new, "")
     assert os.path.getsize(tmp_path / "delta.lmc") < 20_000
     with lmc.open(tmp_path / "delta.lmc", base=base()) as r:
-        assert r.features == ("base",) and r.base_fingerprint == lmc.Base(model).fingerprint
+        assert r.features == ("Base",) and r.base_fingerprint == lmc.Base(model).fingerprint
         for name in new:
             assert same(r[name], new[name])
         assert same(r.get_slice("embed.weight")[100:200, 5], new["embed.weight"][100:200, 5])
@@ -614,13 +614,13 @@ def test_verify_what_repeats_itself(tmp_path, model):
     for name in "abc":
         safetensors.numpy.save_file({"w": big, name: np.zeros(3000, np.float32)}, tmp_path / "m" / f"{name}.safetensors")
     run_lmc("-o", tmp_path / "m.lmc", tmp_path / "m")
-    assert "own" in lmc.open(tmp_path / "m.lmc").features
+    assert "Own" in lmc.open(tmp_path / "m.lmc").features
     assert lmc.verify(tmp_path / "m.lmc").is_complete and lmc.verify((tmp_path / "m.lmc").read_bytes(), threads=2).is_complete
     big[::50] += 1
     for name in "abc":
         safetensors.numpy.save_file({"w": big, name: np.ones(3000, np.float32)}, tmp_path / "m" / f"{name}.safetensors")
     run_lmc("--base", tmp_path / "m.lmc", "-o", tmp_path / "n.lmc", tmp_path / "m")
-    assert lmc.open(tmp_path / "n.lmc").features == ("base", "own")
+    assert lmc.open(tmp_path / "n.lmc").features == ("Base", "Own")
     assert not lmc.verify(tmp_path / "n.lmc").is_complete
     assert lmc.verify(tmp_path / "n.lmc", base=tmp_path / "m.lmc").is_complete
     data = bytearray((tmp_path / "n.lmc").read_bytes())
