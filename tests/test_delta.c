@@ -1822,6 +1822,14 @@ static enum lmc_status must_not_begin(void *user, const lmc_file *file, size_t n
     return LMC_OK;
 }
 
+static enum lmc_status must_not_write(void *user, const void *data, size_t size)
+{
+    (void)data;
+    (void)size;
+    *(int *)user = 1;
+    return LMC_OK;
+}
+
 static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
 {
     lmc_restore_options options;
@@ -1831,6 +1839,7 @@ static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
     memset(&options, 0, sizeof options);
     options.base = base;
     options.begin_file = must_not_begin;
+    options.write = must_not_write;
     options.user = &began;
     in->at = 0;
     stream.read = t_read;
