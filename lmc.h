@@ -16826,9 +16826,9 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, job->is_own, ws,
-                                    wave->workspace_size - wave->temp_size);
+    job->status =
+        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
+                          job->is_own, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
@@ -26231,7 +26231,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
                      ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
                            (number < w->next_block &&
                             (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
         LMC__TRY(lmc__begin_unknown_run(r, w));
     *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
@@ -26589,9 +26590,8 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL,
-                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
-                               c->wave.workspace_size);
+                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
+                               c->wave.workspaces, c->wave.workspace_size);
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
