@@ -21244,8 +21244,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
- * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
  * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
  * once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
@@ -25866,10 +25866,9 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
-    lmc__segment *const segments =
-        (lmc__segment *)(void *)r->tables.segments.data + run->first_segment;
     uint32_t i;
-    for (i = 0; i < run->n_segments; i++) segments[i].start += start;
+    for (i = 0; i < run->n_segments; i++)
+        ((lmc__segment *)(void *)r->tables.segments.data)[run->first_segment + i].start += start;
     run->stream = stream;
     run->start = start;
 }
@@ -25888,10 +25887,11 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
     const size_t first = lmc__find_key(s, (uint64_t)number << 32),
                  behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
-    const lmc__found_block *const f = lmc__found_at(s, first);
+    const lmc__found_block *f;
     uint64_t last, n_missing, block = 0;
     size_t block_size, i;
     if (first == behind) return 0;
+    f = lmc__found_at(s, first);
     last = f[behind - first - 1].key & UINT32_MAX;
     block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
     if ((f->key & UINT32_MAX) == last && last != 0) return 0;
@@ -26292,7 +26292,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
                      ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
                            (number < w->next_block &&
                             (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
         LMC__TRY(lmc__begin_unknown_run(r, w));
     *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
@@ -26650,9 +26651,8 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL,
-                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
-                               c->wave.workspace_size);
+                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
+                               c->wave.workspaces, c->wave.workspace_size);
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 

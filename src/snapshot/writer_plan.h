@@ -53,8 +53,8 @@
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
- * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
  * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
  * once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
