@@ -13000,7 +13000,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->sparse) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
@@ -16829,9 +16829,9 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, job->is_own, ws,
-                                    wave->workspace_size - wave->temp_size);
+    job->status =
+        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
+                          job->is_own, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
