@@ -24281,14 +24281,18 @@ static void lmc__forget_rows(lmc_reader *r, size_t number)
     run->first_block = run->rows_at = SIZE_MAX;
 }
 
-/* Those that came with the index: to fetch them again would be a request for nothing. */
+/* Those that came with the index: to fetch them again would be a request for nothing. Those that
+ * are wrong are no reason not to open the file: whoever wants them will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
     size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++)
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        enum lmc_status status = LMC_OK;
         if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
-            LMC__TRY(lmc__load_rows(r, i, NULL));
+            status = lmc__load_rows(r, i, NULL);
+        if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
+    }
     return LMC_OK;
 }
 

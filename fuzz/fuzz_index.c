@@ -1,6 +1,6 @@
 /* Header, index and trailer, as a reader sees them: all that is listed, nothing is decoded. Input:
  * the header (64 bytes), the INDX section and the trailer of a file, without what stands between
- * them, which nobody reads here; then 8 bytes of parameters. */
+ * them, which reads as zeros; then 8 bytes of parameters. */
 #define FUZZ_SHAPE FUZZ_INDEX
 #define FUZZ_PARAMETERS 8
 #include "mutate.h"
@@ -26,8 +26,16 @@ static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t si
     const uint64_t missing = f->size - f->present;
     FUZZ_CHECK(offset <= f->size && size <= f->size - offset); /* a reader never asks for more */
     if (f->reads++ == f->fail_at) return LMC_ERR_READ;
-    if (offset + size > HEADER && offset < HEADER + missing) return LMC_ERR_READ;
-    memcpy(dst, f->data + (offset >= HEADER ? offset - missing : offset), size);
+    memset(dst, 0, size);
+    if (offset < HEADER) { /* all that is there before what is missing */
+        const size_t n = (size_t)(HEADER - offset < size ? HEADER - offset : size);
+        memcpy(dst, f->data + offset, n);
+    }
+    if (offset + size > HEADER + missing) { /* and behind it */
+        const uint64_t from = offset > HEADER + missing ? offset : HEADER + missing;
+        memcpy((uint8_t *)dst + (size_t)(from - offset), f->data + (size_t)(from - missing),
+               (size_t)(offset + size - from));
+    }
     return LMC_OK;
 }
 

@@ -56,7 +56,7 @@ def main(lmc, chunks, scratch, paths):
             save("after", metadata, changed)
             plain, packed = share(["before", "after"]), share(["before.lmc", "after.lmc"])
             print("%s, %s: %.1f %% of the file, %.1f %% of the snapshot" % (os.path.basename(path), what, 100 * plain, 100 * packed))
-            if packed >= plain * 0.86:
+            if packed >= plain * 0.8:  # files of some megabytes: an edit costs a run and two chunks
                 passed += 1
             else:
                 failed += 1
