@@ -112,8 +112,8 @@ int main(int argc, char **argv)
         case 7:
         case 8:
             result += k->join_root(
-                k, a,
-                lmc__join_from(&const_planes, NULL, 1u << (kernel - 5), LMC__ORDER_FLOAT), n, off);
+                k, a, lmc__join_from(&const_planes, NULL, 1u << (kernel - 5), LMC__ORDER_FLOAT), n,
+                off);
             break;
         case 9: k->count_classes(counts, a, n, 2, &grouping, NULL); break;
         case 10: result += (size_t)k->is_constant(a, n); break;

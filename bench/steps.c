@@ -114,8 +114,8 @@ WRAP(rank_changes,
      (counts, ranks, base, n, width, grouping, changed, n_changed))
 WRAP_RESULT(uint32_t, patch,
             (K, uint8_t *dst, const uint8_t *base, const lmc__patches *changes, size_t n,
-             unsigned width, enum lmc__order order, const lmc__grouping *grouping, const uint8_t *tally,
-             lmc__undo *undo, lmc__streaming streaming),
+             unsigned width, enum lmc__order order, const lmc__grouping *grouping,
+             const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming),
             (IGNORE_K, dst, base, changes, n, width, order, grouping, tally, undo, streaming))
 WRAP_RESULT(size_t, partition,
             (uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
@@ -132,8 +132,9 @@ WRAP(unflatten,
 WRAP_RESULT(size_t, count_ones, (const uint8_t *mask, size_t size), (mask, size))
 WRAP_RESULT(int, is_constant, (const uint8_t *src, size_t n), (src, n))
 WRAP_RESULT(uint32_t, crc32c, (uint32_t crc, const uint8_t *p, size_t size), (crc, p, size))
-WRAP(join, (uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-            enum lmc__order order),
+WRAP(join,
+     (uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+      enum lmc__order order),
      (dst, planes, n, width, order))
 
 /* -- blocks -- */
@@ -164,8 +165,8 @@ static void run_block(const lmc__kernels *k, size_t block)
         memset(ticks, 0, sizeof ticks);
         if (way == ENCODE) {
             TIMED(TOTAL, status = lmc__encode_block(k, job.enc, job.cap, &encoded, job.src + at,
-                                                    size, base, job.dtype, 1, LMC_LEVEL_DEFAULT,
-                                                    0, job.ws, job.ws_size, NULL, NULL))
+                                                    size, base, job.dtype, 1, LMC_LEVEL_DEFAULT, 0,
+                                                    job.ws, job.ws_size, NULL, NULL))
         } else {
             if (lmc__read_block_info(real, job.enc, encoded, 0, &info) != LMC_OK)
                 fail("a block's header cannot be read", "");

@@ -276,8 +276,8 @@ static enum lmc_status decode(const one_case *t, t_memory *in, size_t size)
     size_t got;
     switch (t->form) {
     case FORM_BLOCK:
-        return t_block_decode(g_dst, t->size, &got, g_enc, size, base, base ? t->size : 0, 0,
-                              g_ws, lmc_block_workspace_size(t->size / width, width));
+        return t_block_decode(g_dst, t->size, &got, g_enc, size, base, base ? t->size : 0, 0, g_ws,
+                              lmc_block_workspace_size(t->size / width, width));
     case FORM_TENSOR:
         options.log2_block = t->options & 1 ? 14 : 0;
         options.quantizer = t->quantizer; /* for the size of blocks */

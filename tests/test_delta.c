@@ -39,9 +39,8 @@ static void refuse_damage(const uint8_t *enc, size_t enc_size, uint8_t *base, si
         const uint8_t bit = (uint8_t)(1u << t_below(&state, 8));
         bad[in_payload] ^= bit;
         memcpy(dst, base, size);
-        CHECK_STATUS(
-            t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size),
-            LMC_ERR_CHECKSUM);
+        CHECK_STATUS(t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size),
+                     LMC_ERR_CHECKSUM);
         CHECK(memcmp(dst, base, size) == 0);
         /* which is seen without the prediction, and with any other */
         CHECK_STATUS(t_block_decode(dst, size, &got, bad, enc_size, NULL, 0, number, ws, ws_size),
@@ -49,9 +48,8 @@ static void refuse_damage(const uint8_t *enc, size_t enc_size, uint8_t *base, si
         bad[in_payload] ^= bit;
         base[at] ^= bit;
         dst[at] ^= bit;
-        CHECK_STATUS(
-            t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size),
-            LMC_ERR_BASE_WRONG);
+        CHECK_STATUS(t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size),
+                     LMC_ERR_BASE_WRONG);
         CHECK(memcmp(dst, base, size) == 0);
         CHECK_STATUS(
             t_block_decode(dst, size, &got, bad, enc_size, base, size, number, ws, ws_size),
@@ -103,8 +101,8 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
                                      number, ws, ws_size),
                       LMC_OK))
         return 0;
-    if (!CHECK_STATUS(t_block_encode(enc, bound, &enc_size, src, size, base, dtype, g_level,
-                                     number, ws, ws_size),
+    if (!CHECK_STATUS(t_block_encode(enc, bound, &enc_size, src, size, base, dtype, g_level, number,
+                                     ws, ws_size),
                       LMC_OK))
         return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
@@ -117,10 +115,9 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     CHECK_STATUS(lmc_block_parse(enc, enc_size, number, &info), LMC_OK);
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc &&
           (size_t)info.n * info.width == size);
-    CHECK(info.payload_crc == (info.has_prediction
-                                   ? t_crc32c(0, enc + LMC_BLOCK_HEADER_SIZE,
-                                              enc_size - LMC_BLOCK_HEADER_SIZE)
-                                   : 0) &&
+    CHECK(info.payload_crc == (info.has_prediction ? t_crc32c(0, enc + LMC_BLOCK_HEADER_SIZE,
+                                                              enc_size - LMC_BLOCK_HEADER_SIZE)
+                                                   : 0) &&
           !(info.is_stored && info.has_prediction));
     g_predicted += info.has_prediction;
 
@@ -184,9 +181,9 @@ static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype
     CHECK_STATUS(t_block_decode(g_dst.data, size, &got, enc, enc_size, base, size, number,
                                 t_tail(&g_ws, cap), cap),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(t_block_decode(g_dst.data, size - 1, &got, enc, enc_size, base, size, number, ws,
-                                ws_size),
-                 LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(
+        t_block_decode(g_dst.data, size - 1, &got, enc, enc_size, base, size, number, ws, ws_size),
+        LMC_ERR_DST_TOO_SMALL);
     /* no alignment: everything at odd addresses */
     memmove(odd_src, src, size);
     memmove(odd_base, base, size);
@@ -480,7 +477,8 @@ static void put_mask(built *b, const uint8_t *bits, size_t n, int is_of_class)
     uint8_t list[8192];
     size_t i, k = 0, n_bits = 0, gap, bit;
     for (i = 0; i < n; i++) k += (bits[i] != 0) != polarity;
-    for (i = 0, gap = 0; is_of_class && n >= 256 && n % 5 < 3 && k && i < n && n_bits <= sizeof list; i++, gap++)
+    for (i = 0, gap = 0;
+         is_of_class && n >= 256 && n % 5 < 3 && k && i < n && n_bits <= sizeof list; i++, gap++)
         if ((bits[i] != 0) != polarity) n_bits += s + (gap >> s) + 1, gap = SIZE_MAX;
     if (n_bits == 0 || n_bits > sizeof list) {
         if (n >= 256) put_byte(b, 0);
@@ -596,8 +594,8 @@ static enum lmc_status decode_built(const built *b, const uint8_t *base, size_t 
     uint8_t *const enc = t_tail(&g_enc, b->size);
     memcpy(enc, b->data, b->size);
     memset(t_tail(&g_dst, size), 0x44, size);
-    return t_block_decode(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0,
-                          0, t_tail(&g_ws, ws_size), ws_size);
+    return t_block_decode(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0, 0,
+                          t_tail(&g_ws, ws_size), ws_size);
 }
 
 /* The same in place; what an error leaves there must be the prediction. */
@@ -755,9 +753,10 @@ static void test_built(void)
                               b.width, b.order),
                 b.width);
         put_header(&b, src);
-        t_note("built %ld, %s: width %u, order %u, predicted %u, %u classes, sparse %u, %lu elements",
-               round, lmc_tier_name(lmc_tier_current()), b.width, b.order, b.predicted, b.n_classes,
-               b.sparse, (unsigned long)b.n);
+        t_note(
+            "built %ld, %s: width %u, order %u, predicted %u, %u classes, sparse %u, %lu elements",
+            round, lmc_tier_name(lmc_tier_current()), b.width, b.order, b.predicted, b.n_classes,
+            b.sparse, (unsigned long)b.n);
         if (!CHECK_STATUS(decode_built(&b, b.predicted ? base : NULL, &got), LMC_OK)) continue;
         CHECK(got == size && memcmp(t_tail(&g_dst, size), src, size) == 0);
         if (b.predicted) {
@@ -773,7 +772,8 @@ static void test_built(void)
         n_empty += b.n_classes > 1 && b.n < b.n_classes;
         if (round % 10 == 0) refuse_built(&b, base, &state);
     }
-    t_note("built: %ld of %ld, 16 classes %ld, orders %ld %ld %ld, sparse %ld, few %ld, alone %ld, empty %ld",
+    t_note("built: %ld of %ld, 16 classes %ld, orders %ld %ld %ld, sparse %ld, few %ld, alone %ld, "
+           "empty %ld",
            n_built, rounds, n_classes16, n_orders[0], n_orders[1], n_orders[2], n_sparse, n_few,
            n_unpredicted, n_empty);
     lmc_tier_limit(best);
@@ -1158,8 +1158,8 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 out->piece = pieces[i] == T_STREAM ? 1000 : pieces[i];
                 memset(id2, 0, sizeof id2);
                 CHECK_STATUS(t_restore_model(model, out, &options, id2, &wrong), LMC_OK);
-                CHECK(!wrong && memcmp(id, id2, LMC_FINGERPRINT_SIZE) == 0 && heap.live == 0 && heap.bytes == 0 &&
-                      heap.wrong_size == 0);
+                CHECK(!wrong && memcmp(id, id2, LMC_FINGERPRINT_SIZE) == 0 && heap.live == 0 &&
+                      heap.bytes == 0 && heap.wrong_size == 0);
                 if (i > 1) continue;
                 t_note("%s: read, base %lu, log2_block %u, %u workers", name, (unsigned long)form,
                        log2_block, n);
@@ -1746,7 +1746,8 @@ static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
     stream.read = t_read;
     stream.user = &in;
     status = lmc_file_identify(&file, tensors, &stream, parallel, heap);
-    if (status != LMC_OK) CHECK(file.crc == 0 && is_filled(tensors[0].fingerprint, LMC_FINGERPRINT_SIZE, 0));
+    if (status != LMC_OK)
+        CHECK(file.crc == 0 && is_filled(tensors[0].fingerprint, LMC_FINGERPRINT_SIZE, 0));
     return status == LMC_OK ? lmc_base_identify(&s->base, id, heap) : status;
 }
 
@@ -2103,7 +2104,7 @@ static void test_hostile(void)
     try_hostile(&s, &in, LMC_OK, LMC_OK);
 #define TRY(change, restore_status, read_status)                                                   \
     (t_note("hostile: %s", #change), memcpy(e.runs, start.runs, sizeof e.runs),                    \
-     memcpy(e.w.header, start.w.header, sizeof e.w.header), change, build_edited(&e, &in),                        \
+     memcpy(e.w.header, start.w.header, sizeof e.w.header), change, build_edited(&e, &in),         \
      try_hostile(&s, &in, restore_status, read_status))
 #define BAD(change) TRY(change, LMC_ERR_CORRUPT, LMC_ERR_CORRUPT)
 #define OTHER(change) TRY(change, -3, -3)

@@ -779,8 +779,7 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
                              LMC_ERR_BASE_WRONG);
                 /* damage of the payload comes first, whatever the prediction */
                 enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
-                CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options),
-                             LMC_ERR_CHECKSUM);
+                CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_CHECKSUM);
                 enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
                 for (i = 0; i < size; i++) pair[i] ^= 0x3F;
             }
@@ -991,7 +990,8 @@ static void repair(uint8_t *block, size_t size, uint32_t number)
 {
     uint8_t place[4];
     if (block[2] & 4 && size >= LMC_BLOCK_HEADER_SIZE)
-        t_store32(block + 16, t_crc32c(0, block + LMC_BLOCK_HEADER_SIZE, size - LMC_BLOCK_HEADER_SIZE));
+        t_store32(block + 16,
+                  t_crc32c(0, block + LMC_BLOCK_HEADER_SIZE, size - LMC_BLOCK_HEADER_SIZE));
     t_store32(place, number);
     t_store32(block + 20, t_crc32c(t_crc32c(0, place, 4), block, 20));
 }
@@ -1323,9 +1323,9 @@ static void test_damage(void)
             status = decode_sample(&s, block, s.size);
             if (memcmp(block, s.block, s.size) == 0) CHECK_STATUS(status, LMC_OK);
             else if (k % 3)
-                CHECK((s.prediction && k % 2 ? status == LMC_ERR_BASE_WRONG
-                                             : status == LMC_ERR_CORRUPT ||
-                                                   status == LMC_ERR_CHECKSUM) ||
+                CHECK((s.prediction && k % 2
+                           ? status == LMC_ERR_BASE_WRONG
+                           : status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM) ||
                       (status == LMC_OK &&
                        memcmp(t_tail(&g_dst, s.info.size), s.content, s.info.size) == 0));
             else CHECK(status != LMC_OK || memcmp(block + 4, s.block + 4, 12) == 0);

@@ -93,8 +93,8 @@ static void test_ranges(void)
         all = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
         for (i = 0; i < enc_size && blocks < 8; blocks++) { /* where each block ends */
             lmc_block_info info;
-            if (!CHECK_STATUS(
-                    lmc_block_parse(all + i, enc_size - i, (uint32_t)blocks, &info), LMC_OK))
+            if (!CHECK_STATUS(lmc_block_parse(all + i, enc_size - i, (uint32_t)blocks, &info),
+                              LMC_OK))
                 break;
             CHECK(info.size == (blocks < 3 ? block : 5000 * width));
             ends[blocks] = i += info.encoded_size;

@@ -133,9 +133,9 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, job->is_own, ws,
-                                    wave->workspace_size - wave->temp_size);
+    job->status =
+        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
+                          job->is_own, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
