@@ -12,7 +12,7 @@
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
  *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
  *    would have to hit a new block for every 64th part of one.
  *
