@@ -293,8 +293,8 @@ enum lmc_level {
     /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
      * to 0.3 %; deltas by up to 1 % of their size. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of bf16, fp32 and deltas, half of the speed. bf16 is smaller by 0.6 %,
-     * fp32 by 0.3 %; deltas by up to 1.5 % of their size. */
+    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 % of their size. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -405,11 +405,12 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
+ * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
+ * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
+ * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,
@@ -953,12 +954,9 @@ typedef struct lmc_reader_options {
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor: rows of the table of blocks are read when
- * they are wanted. Memory: the index, about 200 bytes and its name for each tensor, 16 for each
- * block that was looked up; while reading, blocks as the writer, and up to 16 MiB of code. A delta
- * may be opened without its base, to list it; to read it takes the base (LMC_ERR_BASE_MISSING). */
+ * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
+ * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
+ * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -1069,9 +1067,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
- * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
+/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
+ * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
                                                               uint64_t *encoded_size);
@@ -13286,7 +13284,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
+ * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
@@ -13403,9 +13401,9 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
- * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
+ * are valid. A payload that would not be smaller than the elements has size 0: then they are
+ * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
  * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
@@ -15062,9 +15060,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* Decoding a block:
  *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
+ *     header -> prediction -> payload            -> content
+ *     CRC       size          CRC, if predicted;    CRC
+ *                             each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
  * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
@@ -15078,18 +15076,18 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
+ *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
+ *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
  *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
+ *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
+ * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
  * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -15108,23 +15106,18 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+/* The payload of a block that has a prediction; its CRC is right. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
-                                          const lmc_block_info *info, const uint8_t *base,
-                                          int is_own)
+                                          const lmc_block_info *info, const uint8_t *base)
 {
     uint32_t crc;
     enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
     if (status == LMC_OK && crc != info->crc) {
         if (d->kept) memcpy(dst, d->kept, info->size);
         lmc__put_back(dst, &d->undo, info->width);
-        status = LMC_ERR_CHECKSUM;
-    }
-    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
         status = LMC_ERR_BASE_WRONG;
-    return status;
+    }
+    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
 }
 
 /* The payload of a block that has a prediction is what was written: all that can be told without
@@ -15140,21 +15133,20 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction; is_own: it is made of the
- * file that the block is in. */
+ * where there is none, and not used where the block has no prediction. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
-                                         const lmc_block_info *info, const uint8_t *base,
-                                         int is_own, void *ws, size_t ws_size)
+                                         const lmc_block_info *info, const uint8_t *base, void *ws,
+                                         size_t ws_size)
 {
     uint32_t crc = info->crc;
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
     if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
-#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
-    LMC__COUNT_DECODED(info->size);
-#endif
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -15169,7 +15161,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         if (info->has_prediction) {
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
@@ -15196,10 +15188,12 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
-    if (info.has_prediction && o.prediction)
+    if (info.has_prediction) {
+        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
+    }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)o.prediction, 0, ws, ws_size));
+                               (const uint8_t *)o.prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -16744,8 +16738,6 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -16829,9 +16821,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status =
-        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
-                          job->is_own, ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
+                                    job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
@@ -17415,7 +17406,6 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base ? base + (size_t)start : NULL;
-    job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
@@ -18110,6 +18100,8 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* of the block's content, in coder.pieces */
     size_t first_piece, n_pieces;
+    /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_own_prediction;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
@@ -18367,7 +18359,8 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
+ * is a wrong base, unless it was made from this very file. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -18385,6 +18378,8 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
+    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
+        job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -20482,8 +20477,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
  *   the base has                                               opening            see below
  *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
+ *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
+ *                                 codec/get_quantised.h        decoded, before
+ *                                                              dst is written
  *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
  *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
@@ -20496,8 +20492,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
  * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
  * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base, and compare its size, and its CRC in the same way. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -21244,12 +21240,6 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
- * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
- * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
- * once find them. */
-#define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
-
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
  * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
@@ -21637,14 +21627,6 @@ static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* A run that t shares with others ends behind it. */
-static int lmc__ends_run(const lmc_tensor *t)
-{
-    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
-               LMC__SHARED_RUN_SIZE <
-           t->size;
-}
-
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
  * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
@@ -21666,8 +21648,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
         if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
-            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
@@ -23463,7 +23444,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->job.is_own = lmc__is_own_prediction(run);
+        block_job->is_own_prediction = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
@@ -24069,10 +24050,8 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
-    lmc__buffer held;
-    uint64_t held_at;
+    /* the end of the source, while it is opened; else empty */
+    lmc__buffer tail;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -24118,7 +24097,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
 {
     lmc__visit_windows(&r->as_base, visit, alloc_user);
     lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->held, alloc_user);
+    visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->fingerprints, alloc_user);
     visit(&r->names, alloc_user);
@@ -24131,25 +24110,18 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What ends in bytes that are held comes from there, as far as they have it. The
- * callback is not called for no bytes. */
+/* All of it. What is in the tail comes from there. The callback is not called for no
+ * bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    const uint64_t held_end = r->held_at + r->held.size;
-    if (offset <= held_end && size <= held_end - offset && offset + size > r->held_at) {
-        const size_t n = (size_t)lmc__min64(size, offset + size - r->held_at);
-        memcpy((uint8_t *)dst + size - n, r->held.data + (size_t)(offset + size - n - r->held_at),
-               n);
+    const uint64_t tail_at = r->source.size - r->tail.size;
+    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
+        offset + size > tail_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
+        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
-}
-
-/* No bytes are held any more. */
-static void lmc__let_go(lmc_reader *r)
-{
-    lmc__free_buffer(&r->held);
-    r->held_at = 0;
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -24158,23 +24130,15 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before what is held, the tail, it is read with as many bytes before it: these are held then, and
- * have the rows of most files. */
+/* The INDX section, which is at that place and within the file, to empty tables. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
-    const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, before + size));
-    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
+    LMC__TRY(lmc__reserve(&t->index, size));
+    LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
     t->index.size = (size_t)size;
-    if (before == 0) return LMC_OK;
-    memcpy(r->held.data, t->index.data, before);
-    r->held.size = before;
-    r->held_at = at - before;
-    memmove(t->index.data, t->index.data + before, (size_t)size);
     return LMC_OK;
 }
 
@@ -24215,29 +24179,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
- * they stay.
- *
- * Who reads all of a run can do without them, if he has its code: each header says where the next
- * block begins. They are made of the headers then, and do not stay if the code was wrong. */
-static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
-                                      const uint8_t *code, uint8_t *rows)
-{
-    size_t left = (size_t)(run->end - run->at), i;
-    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
-        lmc_block_info info;
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
-        lmc__store32(rows, (uint32_t)info.encoded_size);
-        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
-        code += info.encoded_size;
-        left -= info.encoded_size;
-    }
-    return LMC_OK;
-}
-
-/* Loads them. code: all of the run's, or NULL. */
-static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
+/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
+ * when the run is wanted. */
+static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
@@ -24249,11 +24193,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->rows, size));
     LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
-    else
-        LMC__TRY(lmc__read_at(
-            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            t->rows.data + rows_at, (size_t)size));
+    LMC__TRY(lmc__read_at(
+        r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
+        t->rows.data + rows_at, (size_t)size));
     block_at = lmc__table_blocks(t) + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
@@ -24272,23 +24214,16 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those of the run that were loaded last. */
-static void lmc__forget_rows(lmc_reader *r, size_t number)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    r->tables.rows.size = run->rows_at;
-    r->tables.block_at.size = 8 * run->first_block;
-    run->first_block = run->rows_at = SIZE_MAX;
-}
-
-/* Those that came with the index: to fetch them again would be a request for nothing. */
+/* Those that came with the end of the source: to fetch them again would be a request for nothing.
+ */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
-    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t tail_at = r->source.size - r->tail.size,
+                   from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
-            LMC__TRY(lmc__load_rows(r, i, NULL));
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= tail_at)
+            LMC__TRY(lmc__load_rows(r, i));
     return LMC_OK;
 }
 
@@ -24298,10 +24233,9 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
- * the header. A second one for what of a large index lies before it. The header itself is read
- * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be.
+/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
+ * second one for what of a large index lies before it. The header itself is read where it is in the
+ * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
  *
  * The trailer's size of the file must be that of the source, and header, index and trailer must
  * leave nothing out: what lies between them the index accounts for. */
@@ -24315,11 +24249,10 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->held, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
-    r->held.size = tail_size;
-    r->held_at = total - tail_size;
-    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    LMC__TRY(lmc__reserve(&r->tail, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
+    r->tail.size = tail_size;
+    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -24345,7 +24278,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     }
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
-    lmc__let_go(r);
+    lmc__free_buffer(&r->tail);
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -24382,56 +24315,6 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
                            lmc__is_run_before, &search) -
            1;
-}
-
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
-#define LMC__FETCH_SIZE ((uint64_t)16 << 20)
-
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
-    *found = is_end ? run->end : run->at;
-    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
-    return LMC_OK;
-}
-
-/* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request, with the sections between
- * them; the others follow when it is their turn. */
-static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
-                                      uint64_t size)
-{
-    const uint64_t end = offset + size;
-    size_t number, first;
-    uint64_t from, to;
-    if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
-    first = number = lmc__find_run(r, stream, offset);
-    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    to = lmc__run_at(r, first)->end;
-    if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
-    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
-        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
-        uint64_t next_to;
-        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
-                                   &next_to));
-        if (next_to - from > LMC__FETCH_SIZE) break;
-        to = next_to;
-    }
-    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
-    r->held.size = 0;
-    LMC__TRY(lmc__reserve(&r->held, to - from));
-    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
-    r->held.size = (size_t)(to - from);
-    r->held_at = from;
-    return LMC_OK;
 }
 
 /* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
@@ -24517,25 +24400,22 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
- * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
-typedef struct lmc__fetched {
-    uint64_t first;
-    size_t n, head;
-} lmc__fetched;
-
-/* Decodes n of these blocks, from number first on. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
-                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
-                                      uint8_t *dst)
+/* The code of n blocks of a run, from number first on, whose predictions are read; see
+ * lmc__read_indexed_run. head: bytes of the prediction of the first block, if that is not wanted
+ * whole. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t first, size_t n,
+                                      uint64_t offset, uint64_t end, uint8_t *dst, size_t head)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                          *const block_at = all_at + first, code_at = all_at[fetched->first];
+    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block + first;
     const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const size_t in_size = (size_t)(block_at[n] - block_at[0]);
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
+    c->in[0].size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], in_size));
+    if (!r->options.parallel_reads) LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
@@ -24543,15 +24423,15 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
         memset(block_job, 0, sizeof *block_job);
         block_job->run = number;
         job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
+        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
         wanted += job->keep;
         job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + fetched->head;
-        block_job->job.is_own = lmc__is_own_prediction(run);
+                                                             : base->data + head;
+        block_job->is_own_prediction = lmc__is_own_prediction(run);
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */
@@ -24563,94 +24443,39 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     return lmc__report_progress(c, wanted);
 }
 
-/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
-static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
-                                 uint64_t blocks_end, size_t wave)
-{
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    uint64_t n = lmc__min64(wave, blocks_end - first);
-    if (r->options.parallel_reads) return (size_t)n;
-    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
-        n++;
-    return (size_t)n;
-}
-
-/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
- * read. */
-static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__buffer *const in = &r->coder->in[0];
-    const size_t size = (size_t)(run->end - run->at);
-    in->size = 0;
-    LMC__TRY(lmc__reserve(in, size));
-    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
-    return lmc__load_rows(r, number, in->data);
-}
-
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * are fetched at once, whose code lies side by side.
+ * a wave has, whose code lies side by side and is read at once.
  *
  * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the code, and wave by wave. */
-static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
-                                        size_t size, int has_code)
+ * reads them; from then on the wave. */
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
+                                             uint8_t *dst, size_t size)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
-    const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
-                 wave = lmc__count_jobs(r->coder->parallel, largest);
-    lmc__coder *const c = r->coder;
-    lmc__fetched fetched;
-    fetched.head = 0;
-    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
-         fetched.first += fetched.n) {
-        size_t done, n;
-        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
+    const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
+    lmc__coder *c = r->coder;
+    uint64_t first = offset / run->block_size;
+    LMC__TRY(lmc__load_rows(r, number));
+    while (first < blocks_end) {
+        const size_t n =
+            (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
+        size_t head = 0;
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status =
-                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
-                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
+            status = lmc__read_predictions(r, run, first, n, offset, end, dst,
+                                           &r->base[run->prediction == LMC__PREDICT_OWN], &head);
             r->digester = digester;
             LMC__TRY(status);
         }
         LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        if (!has_code) {
-            const uint64_t *const block_at =
-                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
-            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
-            c->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&c->in[0], in_size));
-            if (!r->options.parallel_reads)
-                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
-        }
-        for (done = 0; done < fetched.n; done += n) {
-            n = lmc__min(wave, fetched.n - done);
-            LMC__TRY(
-                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
-        }
+        LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
+        first += n;
     }
     return LMC_OK;
-}
-
-static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
-                                             uint8_t *dst, size_t size)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    enum lmc_status status;
-    if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
-        run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
-        LMC__TRY(lmc__load_rows(r, number, NULL));
-        return lmc__read_blocks(r, number, offset, dst, size, 0);
-    }
-    LMC__TRY(lmc__fetch_whole_run(r, number));
-    status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) lmc__forget_rows(r, number);
-    return status;
 }
 
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
@@ -24707,7 +24532,6 @@ static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
         window = lmc__find_window(windows, run->stream, offset);
-        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         if (window) {
             part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
             memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
@@ -24734,7 +24558,6 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
     const enum lmc_status status =
         lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
-    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -24780,7 +24603,6 @@ static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
@@ -24798,7 +24620,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
     if (size == 0) return LMC_OK;
     is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
     status = lmc__read_runs(r, file_number, offset, dst, size);
-    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -25044,7 +24865,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 }
 
 /* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
@@ -25065,6 +24886,20 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         offset += n;
         size -= n;
     }
+    return LMC_OK;
+}
+
+/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
+ * at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
+                                         uint64_t *found)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const uint64_t block = at / run->run.block_size;
+    *found = is_end ? run->end : run->at;
+    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number));
+    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -25476,7 +25311,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number, NULL));
+    LMC__TRY(lmc__load_rows(r, number));
     block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
@@ -26348,7 +26183,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     LMC__TRY(lmc__reserve(&s->range, info->size));
     if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
     status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
-                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
+                               NULL, c->wave.workspaces, c->wave.workspace_size);
     *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
     return LMC_OK;
 }
@@ -26650,10 +26485,11 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL,
-                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
+                               prediction == LMC_OK ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_MISSING ? prediction : status;
+    if (status == LMC_ERR_BASE_MISSING) return prediction;
+    return status == LMC_ERR_BASE_WRONG && lmc__is_own_prediction(&run->run) ? LMC_ERR_CORRUPT
+                                                                             : status;
 }
 
 /* The first intact one of the copies of a block, which begin with number i of those found. They
