@@ -8,8 +8,8 @@
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
  *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is
- *   a section of that.
+ *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
+ *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -237,8 +237,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. Those of files
- * are the same, 1 to 22 (spec 5.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
+ * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -338,7 +338,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes.
+ * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
+ * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -537,7 +538,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
  * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
@@ -598,7 +599,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -825,7 +826,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
                                                             size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
@@ -903,12 +904,12 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec, annex B): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ * it to the CRC of each block's content, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
  *   kind or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
@@ -937,8 +938,7 @@ typedef struct lmc_reader_options {
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
-     * 35 % where the machine has no VPCLMULQDQ. */
+     * 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
@@ -999,9 +999,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
 /* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
- * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
- * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
+ * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+ * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
  * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
  * this snapshot. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
@@ -1145,7 +1145,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec, annex C) --
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1156,8 +1156,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
- * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * tells a block of another LMC file. Without it, such a block may pass: with the number and the
+ * size that a block has in its place, it is as good as the right one; where both are found, both
  * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *
@@ -1440,7 +1440,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* The library's version, and what a status is called and says. All layers have these, so they stand
  * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 11.
+ * of the format a decoder's status stands for, in spec 2.2.
  *
  * A text is for the user of a program, not for its author: what happened, then what to do about it,
  * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
@@ -1807,7 +1807,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
  * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
@@ -1871,7 +1871,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 7.3). */
+/* How elements are told apart by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -1911,7 +1911,7 @@ typedef struct lmc__undo {
     size_t n;
 } lmc__undo;
 
-/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
+/* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
@@ -7068,7 +7068,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/group.h =========================================================================== */
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
+ * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -7524,7 +7524,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
  * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
  * element gives the element of dst. dst may be base: a step reads its elements of base before it
  * writes any. Returns the CRC-32C of dst.
@@ -7977,7 +7977,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 7.3, Sparse). dst is base, but for the elements
+ * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
  * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
  * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
  * element that gives the element of dst. dst may be base; then only what changes is written.
@@ -8427,7 +8427,7 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /* == kernels/changes.h ========================================================================= */
 
 /*
- * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
@@ -8851,8 +8851,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 /* == kernels/grids.h =========================================================================== */
 
 /*
- * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
- * is the element +0. Elements are the bits of F32, little-endian.
+ * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+ * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements     rows: all n elements have one scale
  *     quantize  elements to symbols     updates: each has the scale that its prediction gives
@@ -8884,8 +8884,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 #ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
- * 2^31. */
+ * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
+ * less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -9015,8 +9015,8 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
- * the table's size before (codec/get_quantised.h). */
+/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
+ * code with the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {
@@ -9402,7 +9402,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
+/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)
@@ -10327,7 +10327,7 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
  *
  * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 5.1 is closed: files have the new
+ * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
  * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
  * depends on it.
  *
@@ -10394,7 +10394,7 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
  * nothing in a snapshot, but only if both sides round by the bit.
  *
  * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
@@ -10452,7 +10452,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
  *
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
@@ -10484,7 +10484,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
  * where masks would take three merges. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
  * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
  * needs no header.
@@ -10611,7 +10611,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
  * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
  *
  * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
@@ -10626,7 +10626,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
  * it, or stand at nesting 3; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
@@ -10665,7 +10665,7 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 }
 
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
  * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
  *
@@ -11236,7 +11236,7 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+/* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
@@ -11300,7 +11300,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
  * with or without an escape). It is only a choice: the writer of a list may still find that a
  * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
@@ -11417,7 +11417,7 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -11672,7 +11672,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 
 /* == codec/put_gaps.h ========================================================================== */
 
-/* Writing a mask of few ones as the gaps between them (spec 8.3). get_gaps.h reads it.
+/* Writing a mask of few ones as the gaps between them (spec 6.3). get_gaps.h reads it.
  *
  *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
  *     gaps      5, 1, 9                    zeros before each one
@@ -11841,7 +11841,7 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
 
 /* == codec/put_list.h ========================================================================== */
 
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
  * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
@@ -11895,7 +11895,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
  * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
  * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
  * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
@@ -11950,7 +11950,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
  * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
@@ -12060,7 +12060,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
- * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
@@ -12113,7 +12113,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
  * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
@@ -12348,7 +12348,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 
 /* == codec/put_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
+/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
  * of the top plane's tree on the way, while its bytes are in registers:
  *
@@ -12419,7 +12419,7 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
  *   4  code the planes one by one, in the order of the payload
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * (spec 5), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
@@ -13472,7 +13472,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 8.3). put_gaps.h writes it, and says
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
  * why.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
@@ -13605,7 +13605,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
  * A node's children are read first, the left one and then the right one, and merged by its mask:
  * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
@@ -13669,7 +13669,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
  * (lmc__has_mode).
  *
- * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -13742,7 +13742,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* A node's n elements, to list; spare: a list of n.
  *
- * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
  *
  *     this node       wants its elements in list; spare is free
  *     its children    want theirs in spare, one behind the other; list is free for them
@@ -13758,7 +13758,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
  * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 8.2, case 3). */
+ * also such as have a code (spec 6.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13793,7 +13793,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
  * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
  * the tree itself is not described in any other way. The first and the last symbol must have a
  * code, or one tree could be written in many ways. */
@@ -13843,7 +13843,7 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
  * input behind it make it a list as it is, or on the stack.
  *
- *     mode       side                   read from the payload (spec 8)
+ *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
@@ -14249,9 +14249,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
  * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
@@ -14329,11 +14329,11 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 
 /* == codec/put_quantised.h ===================================================================== */
 
-/* Encodes quantised blocks (spec 7.6). Their payload is
+/* Encodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *      |            |                                                             |
@@ -14535,8 +14535,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
- * strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
+ * the strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -14587,7 +14587,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
  * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
+ * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
+ * stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -14635,9 +14636,9 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
 
 /* The payload of a quantised block, in the order of the picture above. content: a list of as many
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
- * come last, because their size is known when they are written, while exceptions must be counted
- * first.
+ * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
+ * lists come last, because their size is known when they are written, while exceptions must be
+ * counted first.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
  * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
@@ -14750,7 +14751,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec 7.6). Their payload is
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -15687,7 +15688,7 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ===================================================================== */
 
-/* How fine the grid of each element is (spec 7.6).
+/* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
@@ -16255,7 +16256,7 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
  * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
  * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
  * over the interval of each point; then the grid is used and the loss measured, and made finer
@@ -16292,9 +16293,9 @@ typedef struct lmc__fitted {
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
- * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
- * grid counts again. */
+ * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
+ * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
+ * moved grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -16462,8 +16463,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * used where every machine gets the same result, and for what is reported. So the quantiser, and
  * with it all that is written, is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
- * mistake here would cost size or precision, not correctness. */
+ * The fit decides how, never what is right: any grid and table make a valid block
+ * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -17049,7 +17050,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
@@ -17585,7 +17586,7 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 9.2. */
+ * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -18921,7 +18922,7 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 5.1), read (put_files.h writes them), and the list of all files of a snapshot
+/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
  * that they make.
  *
  * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
@@ -19054,7 +19055,7 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
  * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -19095,7 +19096,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
  * number are strings. What is added to the enum later has none: w->dtype of writing must be
  * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
@@ -19121,8 +19122,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
-    /* R5.1-4 */
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -19139,7 +19140,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -19168,25 +19169,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
     e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R5.1-24 */
+        /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
         for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
-            /* R5.1-25 */
+            /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -19200,23 +19201,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
-    /* R2.1-3 */
+    /* R2-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -19224,10 +19225,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
-        /* R5.1-30 */
+        /* R4-38 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
     }
     return LMC_OK;
 }
@@ -19248,10 +19249,10 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R5.1-5 */
+        /* R4-16 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -19289,13 +19290,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
     return LMC_OK;
 }
 
@@ -19315,7 +19316,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -19333,13 +19334,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -19357,7 +19358,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -19383,7 +19384,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -19397,7 +19398,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -19471,7 +19472,7 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
+/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
@@ -19679,7 +19680,7 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *
@@ -20218,7 +20219,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R10.2-1, R10.2-2 */
+        /* R8-13 */
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
@@ -20227,7 +20228,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
                    LMC_ERR_CORRUPT);
         next.name = c->p;
         next.size = key_size;
-        /* R10.2-3 */
+        /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
         (void)lmc__take_bytes(c, (size_t)key_size + value_size);
@@ -20237,7 +20238,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as
+/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
  * fingerprints are not. It takes several times as long as all else, so it is done only if the
  * caller asks.
  *
@@ -20441,13 +20442,13 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* R9.5-2 */
+    /* H-2 */
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* R9.5-5 */
+    /* H-5 */
     LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -20459,7 +20460,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
@@ -21013,12 +21014,12 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 /* What random access may cost, and what it remembers so that it costs less.
  *
  * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
+ * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
  *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
  *    would have to hit a new block for every 64th part of one.
  *
@@ -21134,7 +21135,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (spec R12-7). It does not
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
  * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
@@ -21623,7 +21624,7 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R5.2-18). */
+ * gap between them is a segment of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -21655,7 +21656,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R5.2-18). */
+     * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
@@ -22410,7 +22411,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1).
+/* Small files, several of which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
@@ -22603,7 +22604,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 3 and 6), while the index grows in memory:
+ * (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
@@ -22814,7 +22815,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
@@ -22827,7 +22828,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
  *
@@ -22910,7 +22911,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 9.3), of which there
+ * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
  * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
  */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
@@ -22987,7 +22988,7 @@ LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__fini
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
  * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 9.3). */
+ * as it is of all files (spec 7.2). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -23569,9 +23570,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
-    /* R10.1-1 */
+    /* R8-3 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     lmc__believe_facts(r, c.p);
@@ -23582,7 +23583,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R10.1-3 */
+    /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
@@ -23651,7 +23652,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
-    /* R10.3-6 */
+    /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
@@ -25340,10 +25341,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  * With it the same elements come out, and about the same size. That is not taken on trust: blocks
  * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
- * else. So the first head counts, the others must agree, and where they do not the tensor has no
- * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded.
+ * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
+ * something else. So the first head counts, the others must agree, and where they do not the tensor
+ * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
+ * checked; their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -26485,7 +26486,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 4). */
+ * a wrong one is refused at once, as by any reader (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -27125,7 +27126,7 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
  * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
+ * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
@@ -27866,7 +27867,8 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
+ * with each. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
@@ -27910,7 +27912,8 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
 }
 
 /* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
- * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
+ * header with anything else no loader takes, nor is such a file one of tensors
+ * (spec/foreign-bases.md). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";

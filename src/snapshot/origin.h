@@ -16,7 +16,7 @@
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
