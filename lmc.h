@@ -1804,7 +1804,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
  * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
@@ -1868,7 +1868,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 7.3). */
+/* How elements are told apart by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -1908,7 +1908,7 @@ typedef struct lmc__undo {
     size_t n;
 } lmc__undo;
 
-/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
+/* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
@@ -4463,7 +4463,7 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* == kernels/count.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
+/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
@@ -4555,7 +4555,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
      * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
@@ -4598,7 +4598,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /*
  * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 8.2), and
+ * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
  * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
  * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
  * time.
@@ -5017,7 +5017,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
  * made the lists, so both are that long. A step loads a whole group of each list, wherever it
  * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 8.3), and elements behind n, of
+ * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
  * no meaning, lie in dst's slack.
  *
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
@@ -5308,7 +5308,7 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
  * element is a number of so many bits, and the node is `depth` bit planes, the most significant
  * first, of ceil(n / 8) bytes each:
  *
@@ -7065,7 +7065,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/group.h =========================================================================== */
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
+ * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -7521,7 +7521,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
  * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
  * element gives the element of dst. dst may be base: a step reads its elements of base before it
  * writes any. Returns the CRC-32C of dst.
@@ -7974,7 +7974,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 7.3, Sparse). dst is base, but for the elements
+ * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
  * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
  * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
  * element that gives the element of dst. dst may be base; then only what changes is written.
@@ -8424,7 +8424,7 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /* == kernels/changes.h ========================================================================= */
 
 /*
- * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
@@ -8848,8 +8848,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 /* == kernels/grids.h =========================================================================== */
 
 /*
- * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
- * is the element +0. Elements are the bits of F32, little-endian.
+ * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+ * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements     rows: all n elements have one scale
  *     quantize  elements to symbols     updates: each has the scale that its prediction gives
@@ -8881,8 +8881,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 #ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
- * 2^31. */
+ * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
+ * less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -9012,8 +9012,8 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
- * the table's size before (codec/get_quantised.h). */
+/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
+ * code with the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {
@@ -9399,7 +9399,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
+/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)
@@ -10449,7 +10449,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
  *
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
@@ -10481,7 +10481,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
  * where masks would take three merges. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
  * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
  * needs no header.
@@ -10608,7 +10608,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
  * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
  *
  * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
@@ -10623,7 +10623,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
  * it, or stand at nesting 3; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
@@ -10662,7 +10662,7 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 }
 
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
  * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
  *
@@ -11233,7 +11233,7 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+/* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
@@ -11273,8 +11273,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
- * 2^22 symbols, so the sums are below 2^45. */
+ * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
+ * (quantise/) have symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -11297,7 +11297,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
  * with or without an escape). It is only a choice: the writer of a list may still find that a
  * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
@@ -11414,7 +11414,7 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -11669,7 +11669,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 
 /* == codec/put_gaps.h ========================================================================== */
 
-/* Writing a mask of few ones as the gaps between them (spec 8.3). get_gaps.h reads it.
+/* Writing a mask of few ones as the gaps between them (spec 6.3). get_gaps.h reads it.
  *
  *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
  *     gaps      5, 1, 9                    zeros before each one
@@ -11838,7 +11838,7 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
 
 /* == codec/put_list.h ========================================================================== */
 
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
  * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
@@ -11892,7 +11892,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
  * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
  * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
  * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
@@ -11947,7 +11947,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
  * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
@@ -12057,7 +12057,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
- * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
@@ -12065,9 +12065,9 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The partition is told that a list is not wanted where a child is one symbol: what is known of all
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
- * few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
+ * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
+ * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -12110,7 +12110,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
  * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
@@ -12259,20 +12259,45 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. Four tables in turn, as for
- * bytes: one would wait for its own last increment where neighbours are equal. */
+/* counts[v] = number of elements whose residual has the top byte v: of floats, which are rotated,
+ * that is the key. Four tables in turn, as for bytes: one would wait for its own last increment
+ * where neighbours are equal. */
+LMC__INLINE void lmc__count_top_of(uint32_t counts[256], uint32_t more[3][256],
+                                   const lmc__block *block, unsigned width, enum lmc__order own)
+{
+    const uint8_t *const src = block->src; /* copies, which no store can change */
+    const size_t n = block->n;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t e = lmc__load_element(src, i, width);
+        const unsigned top = own == LMC__ORDER_NONE ? (unsigned)(e >> 8 * (width - 1))
+                             : own == LMC__ORDER_FLOAT
+                                 ? lmc__key(e, width)
+                                 : (unsigned)(lmc__residual(e, 0, width, own) >> 8 * (width - 1));
+        ((i & 3) ? more[(i & 3) - 1] : counts)[top]++;
+    }
+}
+
 static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
 {
-    const unsigned width = block->width, top = 8 * (width - 1);
-    size_t i;
     unsigned v;
     memset(counts, 0, 256 * sizeof counts[0]);
-    memset(more, 0, 3 * sizeof more[0]);
-    for (i = 0; i < block->n; i++) {
-        const uint64_t e = lmc__load_element(block->src, i, width);
-        const uint64_t r = block->own ? lmc__residual(e, 0, width, block->own) : e;
-        ((i & 3) ? more[(i & 3) - 1] : counts)[r >> top & 255]++;
+    if (block->width == 1) { /* elements of one byte have no order of their own */
+        lmc__count_bytes(counts, block->src, block->n);
+        return;
     }
+    memset(more, 0, 3 * sizeof more[0]);
+#define LMC__CALL(w)                                                                               \
+    if (block->own == LMC__ORDER_FLOAT)                                                            \
+        lmc__count_top_of(counts, more, block, w, LMC__ORDER_FLOAT);                               \
+    else if (block->own) lmc__count_top_of(counts, more, block, w, LMC__ORDER_INTEGER);            \
+    else lmc__count_top_of(counts, more, block, w, LMC__ORDER_NONE)
+    switch (block->width) {
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
+    }
+#undef LMC__CALL
     for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 
@@ -12345,7 +12370,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 
 /* == codec/put_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
+/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
  * of the top plane's tree on the way, while its bytes are in registers:
  *
@@ -12416,7 +12441,7 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
  *   4  code the planes one by one, in the order of the payload
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * (spec 5.1), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
@@ -13469,7 +13494,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 8.3). put_gaps.h writes it, and says
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
  * why.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
@@ -13602,7 +13627,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
  * A node's children are read first, the left one and then the right one, and merged by its mask:
  * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
@@ -13666,7 +13691,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
  * (lmc__has_mode).
  *
- * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -13739,7 +13764,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* A node's n elements, to list; spare: a list of n.
  *
- * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
  *
  *     this node       wants its elements in list; spare is free
  *     its children    want theirs in spare, one behind the other; list is free for them
@@ -13755,7 +13780,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
  * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 8.2, case 3). */
+ * also such as have a code (spec 6.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13790,7 +13815,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
  * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
  * the tree itself is not described in any other way. The first and the last symbol must have a
  * code, or one tree could be written in many ways. */
@@ -13840,12 +13865,12 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
  * input behind it make it a list as it is, or on the stack.
  *
- *     mode       side                   read from the payload (spec 8)
+ *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
  *
- * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -14246,9 +14271,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
  * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
@@ -14326,11 +14351,11 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 
 /* == codec/put_quantised.h ===================================================================== */
 
-/* Encodes quantised blocks (spec 7.6). Their payload is
+/* Encodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *      |            |                                                             |
@@ -14532,8 +14557,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
- * strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
+ * the strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -14584,7 +14609,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
  * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
+ * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
+ * stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -14632,9 +14658,9 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
 
 /* The payload of a quantised block, in the order of the picture above. content: a list of as many
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
- * come last, because their size is known when they are written, while exceptions must be counted
- * first.
+ * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
+ * lists come last, because their size is known when they are written, while exceptions must be
+ * counted first.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
  * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
@@ -14747,7 +14773,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec 7.6). Their payload is
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -14862,7 +14888,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
  * only, and exceptions are met in one pass.
  *
  * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
  * are the upper halves of floats; their range keeps every point normal and finite, whatever the
  * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
@@ -15684,7 +15710,7 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ===================================================================== */
 
-/* How fine the grid of each element is (spec 7.6).
+/* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
@@ -16252,7 +16278,7 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
  * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
  * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
  * over the interval of each point; then the grid is used and the loss measured, and made finer
@@ -16289,9 +16315,9 @@ typedef struct lmc__fitted {
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
- * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
- * grid counts again. */
+ * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
+ * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
+ * moved grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -16459,8 +16485,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * used where every machine gets the same result, and for what is reported. So the quantiser, and
  * with it all that is written, is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
- * mistake here would cost size or precision, not correctness. */
+ * The fit decides how, never what is right: any grid and table make a valid block
+ * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -16820,7 +16846,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -16987,7 +17013,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
  * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
  *
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
@@ -17046,7 +17072,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
