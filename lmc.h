@@ -953,9 +953,12 @@ typedef struct lmc_reader_options {
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
- * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
+ * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
+ * also in a chain for each link; with parallel_reads one for each block. Of files of more than
+ * 8,000 blocks, one call more for a part of a tensor: rows of the table of blocks are read when
+ * they are wanted. Memory: the index, about 200 bytes and its name for each tensor, 16 for each
+ * block that was looked up; while reading, blocks as the writer, and up to 16 MiB of code. A delta
+ * may be opened without its base, to list it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -1066,8 +1069,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
- * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
+ * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
@@ -13022,7 +13025,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->sparse) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
@@ -21267,6 +21270,12 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
+ * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+ * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
+ * once find them. */
+#define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
+
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
  * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
@@ -21654,6 +21663,14 @@ static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
+/* A run that t shares with others ends behind it. */
+static int lmc__ends_run(const lmc_tensor *t)
+{
+    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
+               LMC__SHARED_RUN_SIZE <
+           t->size;
+}
+
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
  * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
@@ -21675,7 +21692,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
         if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
+            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
@@ -24077,9 +24095,10 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* while it is opened, what was read of the source's end, from tail_at on; else empty */
-    lmc__buffer tail;
-    uint64_t tail_at;
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -24125,7 +24144,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
 {
     lmc__visit_windows(&r->as_base, visit, alloc_user);
     lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->tail, alloc_user);
+    visit(&r->held, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->fingerprints, alloc_user);
     visit(&r->names, alloc_user);
@@ -24138,18 +24157,25 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What ends in the tail comes from there, as far as it is there. The callback is not
- * called for no bytes. */
+/* All of it. What ends in bytes that are held comes from there, as far as they have it. The
+ * callback is not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    const uint64_t tail_end = r->tail_at + r->tail.size;
-    if (offset <= tail_end && size <= tail_end - offset && offset + size > r->tail_at) {
-        const size_t n = (size_t)lmc__min64(size, offset + size - r->tail_at);
-        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - r->tail_at),
+    const uint64_t held_end = r->held_at + r->held.size;
+    if (offset <= held_end && size <= held_end - offset && offset + size > r->held_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - r->held_at);
+        memcpy((uint8_t *)dst + size - n, r->held.data + (size_t)(offset + size - n - r->held_at),
                n);
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* No bytes are held any more. */
+static void lmc__let_go(lmc_reader *r)
+{
+    lmc__free_buffer(&r->held);
+    r->held_at = 0;
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -24159,21 +24185,21 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before the tail, it is read with as many bytes before it: these are the tail then, and have the
- * rows of most files. */
+ * before what is held, the tail, it is read with as many bytes before it: these are held then, and
+ * have the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
-    const size_t before = at < r->tail_at ? (size_t)lmc__min64(r->tail.size, at) : 0;
+    const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->index, before + size));
     LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
     t->index.size = (size_t)size;
     if (before == 0) return LMC_OK;
-    memcpy(r->tail.data, t->index.data, before);
-    r->tail.size = before;
-    r->tail_at = at - before;
+    memcpy(r->held.data, t->index.data, before);
+    r->held.size = before;
+    r->held_at = at - before;
     memmove(t->index.data, t->index.data + before, (size_t)size);
     return LMC_OK;
 }
@@ -24287,7 +24313,7 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->tail_at)
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
             LMC__TRY(lmc__load_rows(r, i, NULL));
     return LMC_OK;
 }
@@ -24315,11 +24341,11 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->tail, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
-    r->tail.size = tail_size;
-    r->tail_at = total - tail_size;
-    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    LMC__TRY(lmc__reserve(&r->held, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
+    r->held.size = tail_size;
+    r->held_at = total - tail_size;
+    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -24345,8 +24371,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     }
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
-    lmc__free_buffer(&r->tail);
-    r->tail_at = 0;
+    lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -24383,6 +24408,56 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
                            lmc__is_run_before, &search) -
            1;
+}
+
+/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
+ * memory. A source that several workers read at once is near: there each reads a block. */
+#define LMC__FETCH_SIZE ((uint64_t)16 << 20)
+
+/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
+ * at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
+                                         uint64_t *found)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const uint64_t block = at / run->run.block_size;
+    *found = is_end ? run->end : run->at;
+    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number, NULL));
+    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    return LMC_OK;
+}
+
+/* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
+ * the first ones, as much as is fetched at once, is read in one request, with the sections between
+ * them; the others follow when it is their turn. */
+static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
+                                      uint64_t size)
+{
+    const uint64_t end = offset + size;
+    size_t number, first;
+    uint64_t from, to;
+    if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
+    first = number = lmc__find_run(r, stream, offset);
+    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
+    to = lmc__run_at(r, first)->end;
+    if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
+    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
+        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
+        uint64_t next_to;
+        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
+                                   &next_to));
+        if (next_to - from > LMC__FETCH_SIZE) break;
+        to = next_to;
+    }
+    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
+    r->held.size = 0;
+    LMC__TRY(lmc__reserve(&r->held, to - from));
+    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
+    r->held.size = (size_t)(to - from);
+    r->held_at = from;
+    return LMC_OK;
 }
 
 /* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
@@ -24513,10 +24588,6 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     if (r->digester) lmc__absorb_pieces(c, r->digester);
     return lmc__report_progress(c, wanted);
 }
-
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
-#define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
 static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
@@ -24662,6 +24733,7 @@ static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
         window = lmc__find_window(windows, run->stream, offset);
+        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         if (window) {
             part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
             memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
@@ -24688,6 +24760,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
     const enum lmc_status status =
         lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -24733,6 +24806,7 @@ static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
@@ -24750,6 +24824,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
     if (size == 0) return LMC_OK;
     is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
     status = lmc__read_runs(r, file_number, offset, dst, size);
+    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -25016,20 +25091,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         offset += n;
         size -= n;
     }
-    return LMC_OK;
-}
-
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
-    *found = is_end ? run->end : run->at;
-    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 

@@ -229,8 +229,8 @@ static int take_archive(struct arguments *a, const char *text)
 
 int print_version(void)
 {
-    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR,
-           LMC_FORMAT_MINOR, lmc_tier_name(lmc_tier_current()));
+    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
+           lmc_tier_name(lmc_tier_current()));
     return CODE_OK;
 }
 

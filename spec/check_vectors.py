@@ -211,6 +211,8 @@ def compare_command(entry, has, template):
             return "no answer in %d seconds" % TIMEOUT
         said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
         allowed = {0 if status == "OK" else lmc_decode.EXIT_CODES.get(status, 3) for status in expect(entry, has)}
+        if any(len(raw(file, "path")) > 4000 for file in entry.get("files", [])):
+            allowed.add(1)                      # a path that few systems can hold (R9-3)
         if result.returncode not in allowed:
             return said
         if result.returncode != 0:

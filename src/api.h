@@ -886,9 +886,12 @@ typedef struct lmc_reader_options {
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
- * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
+ * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
+ * also in a chain for each link; with parallel_reads one for each block. Of files of more than
+ * 8,000 blocks, one call more for a part of a tensor: rows of the table of blocks are read when
+ * they are wanted. Memory: the index, about 200 bytes and its name for each tensor, 16 for each
+ * block that was looked up; while reading, blocks as the writer, and up to 16 MiB of code. A delta
+ * may be opened without its base, to list it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -999,8 +1002,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
- * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
+ * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,

@@ -103,7 +103,7 @@ def make_slot(number, n_done, patches):
 def make_side_file(listing, delta, total, slots=(), n_start=0, name=b"some.lmc", capacity=1 << 16, version=1):
     """slots: (number, n_done, patches); listing: of the delta."""
     head = struct.pack("<8sIIQQQQII", b"\x8CLMCapl\n", version, len(name), total, n_start, capacity, len(delta), crc32c(delta[-65536:]), 0)
-    head += bytes.fromhex(listing["fingerprint"]) + bytes.fromhex(listing["base_fingerprint"]) + name.ljust(256, b"\0")
+    head += b"".join(bytes.fromhex(listing[key]).ljust(32, b"\0") for key in ("fingerprint", "base_fingerprint")) + name.ljust(256, b"\0")
     head = head.ljust(508, b"\0")
     out = bytearray((head + struct.pack("<I", crc32c(head))).ljust(4096, b"\0"))
     for number, n_done, patches in slots:

@@ -427,8 +427,8 @@ class Verbs(Case):
         text = self.lmc("-l", "m.safetensors.lmc").stdout.decode()
         self.assertRegex(text, r"1 file, 3 tensors, \d+ -> \d+ bytes")
         self.assertRegex(text, r"F32 +\[4,25\] +400 ")
-        self.assertRegex(text, r"fingerprint [0-9a-f]{64}")
-        self.assertRegex(self.lmc("-lv", "m.safetensors.lmc", says="").stdout.decode(), r"offset \d+  [0-9a-f]{64}")
+        self.assertRegex(text, r"fingerprint [0-9a-f]{32}\n")
+        self.assertRegex(self.lmc("-lv", "m.safetensors.lmc", says="").stdout.decode(), r"offset \d+  [0-9a-f]{32}\n")
         o = self.listing("m.safetensors.lmc")
         self.assertEqual([(t["name"], t["dtype"], t["shape"], t["size"]) for t in o["files"][0]["tensors"]],
                          [("a", "F32", [4, 25], 400), ("e", "F16", [0, 5], 0), ("b", "BF16", [], 2)]
@@ -467,7 +467,7 @@ class Verbs(Case):
         with open(os.path.join(ROOT, "spec", "vectors", "manifest.json")) as f:
             valid = json.load(f)["valid"]
         for want in valid:
-            damaged = want["section"] == "9.5" and "or" in want and want["name"] not in ("hash_content_wrong", "hash_twice", "hash_twice_apart")
+            damaged = want["section"] == "hash" and "or" in want and want["name"] not in ("hash_content_wrong", "hash_twice", "hash_twice_apart")
             path = os.path.join(ROOT, "spec", "vectors", "valid", want["name"] + ".lmc")
             p = self.lmc("-l", "--json", path, says="hashes are damaged" if damaged else None)
             o = json.loads(p.stdout)
@@ -484,11 +484,11 @@ class Verbs(Case):
         """What restores, writes an archive or tests refuses them, and leaves nothing."""
         vectors = os.path.join(ROOT, "spec", "vectors")
         with open(os.path.join(vectors, "manifest.json")) as f:
-            wanted = [v for v in json.load(f)["valid"] if v["section"] == "10.2" and v["name"].startswith("links_")]
+            wanted = [v for v in json.load(f)["valid"] if v["section"] == "links" and v["name"].startswith("links_")]
         self.assertGreater(len(wanted), 30)
         for v in wanted:
             path, bad = os.path.join(vectors, "valid", v["name"] + ".lmc"), "or" in v
-            for how in (["-t", path], ["-dc", path], ["-d", path, "-o", "x"], ["-d", path, "-o", "x", "--", "a"]):
+            for how in (["-t", path], ["-dc", path], ["-d", path, "-o", "x"], ["-d", path, "-o", "x", "--", "a"])[:4 if "a" in [f["path"] for f in v["files"]] else 3]:
                 p = subprocess.run([LMC, *how], cwd=self.dir, capture_output=True, timeout=60)
                 self.assertEqual(p.returncode, 3 if bad else 0, (how, p.stderr))
                 if bad:
@@ -1578,13 +1578,13 @@ class BadSnapshots(Case):
         self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (3,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
         for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"), ("magic_of_drafts", "draft of the format, before 1.0: restore it with the lmc that wrote it"),
-                           ("incompatible_bit_4", "a newer lmc and uses feature bit 4"), ("section_critical_gdir", "a newer lmc and uses what this one does not know: update")):
+                           ("incompatible_bit_4", "a newer lmc and uses feature bit 4"), ("section_critical_sign", "a newer lmc and uses what this one does not know: update")):
             path = os.path.join(ROOT, "spec", "vectors", "invalid", name + ".lmc")
             for args in (["-t"], ["-d", "-o", "out"], ["-l"], ["cat"]):
                 self.lmc(*args, path, code=1, says=says)
             with open(path, "rb") as f:
                 self.lmc("-t", stdin=f.read(), code=1, says=says)
-        self.lmc("dump", os.path.join(ROOT, "spec", "vectors", "invalid", "section_critical_gdir.lmc"), code=1, says="the section Gdir is unknown")
+        self.lmc("dump", os.path.join(ROOT, "spec", "vectors", "invalid", "section_critical_sign.lmc"), code=1, says="the section SIGN is unknown")
 
     def test_blocks_in_the_wrong_order(self):
         data = random.Random(3).randbytes(400000)
@@ -1612,11 +1612,13 @@ class BadSnapshots(Case):
                 bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
                 p = subprocess.run([LMC, "-t", "--no-search", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
                 if kind == "valid":
-                    self.assertIn(p.returncode, (0, 3) if v["section"] == "10.2" and "or" in v else (0,), (path, p.stderr))
+                    self.assertIn(p.returncode, (0, 3) if v["section"] == "links" and "or" in v else (0,), (path, p.stderr))
                     if v["base_fingerprint"]:
                         self.assertEqual(subprocess.run([LMC, "-t", "--no-search", path], capture_output=True).returncode, 4, path)
                     continue
                 codes = {4 if "BASE" in status else 3 if status in ("NOT_LMC", "TRUNCATED", "CORRUPT", "CHECKSUM") else 1 for status in v["status"]}
+                if v["name"] == "flipped_0008":  # a damaged version, as the CRC tells the command
+                    codes = {3}
                 self.assertIn(p.returncode, codes, (path, p.stderr))
                 p = subprocess.run([LMC, "-d", "--no-search", "-o", "out", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
                 self.assertIn(p.returncode, codes, path)
@@ -1647,42 +1649,39 @@ class Dump(Case):
     def vector(self, kind, name):
         return os.path.join(ROOT, "spec", "vectors", kind, name + ".lmc")
 
-    def test_worked_examples(self):
-        """As the specification prints them, section 14, byte for byte."""
+    def test_every_byte_has_a_name_of_the_page(self):
+        """Of every vector: no line says !!, the fields lie side by side, and the specification has their names."""
         with open(os.path.join(ROOT, "spec", "lmc-format.md"), encoding="utf-8") as f:
             page = f.read()
-        for name in ("stored", "tree", "delta", "quantised", "text", "gaps"):
-            path = self.vector("valid", "example_" + name)
-            text = self.lmc("dump", path).stdout.decode()
-            self.assertEqual(text, self.lmc("dump", "-v", path).stdout.decode())
-            self.assertIn("".join("    " + line + "\n" for line in text.splitlines()), page, name)
-            with open(path, "rb") as f:
-                self.assertEqual(self.lmc("dump", "-", stdin=f.read()).stdout.decode(), text)
-
-    def test_vectors(self):
-        """Good files have no line that says !!; bad ones are told as far as a dump looks, in all bytes."""
         names = [name[:-4] for name in sorted(os.listdir(os.path.join(ROOT, "spec", "vectors", "valid"))) if name.endswith(".lmc")]
-        for name in names[::10] + [name for name in names if name.startswith(("mask", "joint"))][::3]:
-            self.assertNotIn(b"!!", self.lmc("dump", "-v", self.vector("valid", name)).stdout, name)
-        for name, code, says in (("header_crc", 3, "at byte 76: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
-                                 ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0080", 3, "the file ends here"),
-                                 ("no_lmc_file", 3, "this is no LMC file"), ("magic_of_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
-                                 ("incompatible_bit_4", 1, "Incompatible bit 4 is unknown: of a newer version"), ("records_critical_run", 1, "extension Tag"),
-                                 ("mask_mode_65", 3, "Mode of the mask is unknown"), ("sparse_padding", 3, "unused bits")):
+        seen = set()
+        for name in names[::4]:
+            path = self.vector("valid", name)
+            text, at = self.lmc("dump", path).stdout.decode(), 0
+            self.assertNotIn("!!", text, name)
+            for line in text.splitlines():
+                if line.startswith("      -- "):
+                    continue
+                self.assertEqual(int(line.split()[0], 16), at, (name, line))
+                field = line[6 + (line.index("  ") - 4):].lstrip()
+                at += int(field[1:].split()[0]) if field.startswith("(") else len(field[:47].split("  ")[0].split())
+                seen.update(line.split("  ")[-1].split()[:1] if len(line) > 54 else [])
+            self.assertEqual(at, os.path.getsize(path), name)
+        for name in seen - {"Record"}:
+            self.assertIn(name, page)
+        self.assertTrue({"Payload_CRC", "Snapshot_Fingerprint", "Stored_Size", "Dtype_String", "Mtime_Nanoseconds", "N_Segments", "Key_Size", "Tag", "Error"} <= seen)
+        with open(path, "rb") as f:
+            self.assertEqual(self.lmc("dump", "-", stdin=f.read()).stdout.decode(), text)
+
+    def test_bad_vectors(self):
+        """They are told as far as a dump looks."""
+        for name, code, says in (("header_crc", 3, "at byte 60: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
+                                 ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0084", 3, "the file ends here"), ("no_lmc_file", 3, "this is no LMC file"),
+                                 ("magic_of_drafts", 1, "draft of the format"), ("magic_of_1_0_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
+                                 ("incompatible_bit_4", 1, "Incompatible bit 4 is unknown: of a newer version"), ("records_critical_run", 1, "Tag 1 is unknown"),
+                                 ("run_prediction_6", 1, "Prediction is unknown"), ("block_layout_3", 1, "Coding or Grouping is unknown")):
             p = self.lmc("dump", self.vector("invalid", name), code=code, says=says)
             self.assertIn(b"  !! ", p.stdout, name)
-
-    def test_large_blocks_are_counted(self):
-        self.write("x.bin", bf16(200000))
-        self.lmc("--dtype", "BF16", "x.bin")
-        short, full = (self.lmc("dump", *args, "x.bin.lmc").stdout.decode() for args in ([], ["-v"]))
-        self.assertIn(" bytes) ", short)
-        self.assertIn("the payload\n", short)
-        self.assertNotIn("plane 1: Mode", short)
-        self.assertIn("plane 1: Mode", full)
-        self.assertIn("Node(0, -, ", full)
-        self.assertLess(len(full), 200000)
-        self.assertEqual(full.splitlines()[-1].split()[-1], "End_Magic")
 
     def test_every_cut_and_flip(self):
         with open(self.vector("valid", "example_gaps"), "rb") as f:
@@ -1693,7 +1692,7 @@ class Dump(Case):
             self.assertIn(self.run_on(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1:]), (0, 1, 3), at)
 
     def run_on(self, data):
-        return subprocess.run([LMC, "dump", "-v", "-"], input=data, capture_output=True, timeout=60).returncode
+        return subprocess.run([LMC, "dump", "-"], input=data, capture_output=True, timeout=60).returncode
 
 
 class Bases(Case):
@@ -1745,7 +1744,7 @@ class Bases(Case):
                 self.lmc("-f", "new", *option)
                 made[base] = self.read("new.lmc")
                 o = self.listing("new.lmc")
-                self.assertEqual((o["base_fingerprint"], o["chain_depth"]), (self.fingerprint("old.lmc"), 1))
+                self.assertEqual((o["base_fingerprint"], o["features"]), (self.fingerprint("old.lmc"), ["Base"]))
                 self.assertEqual(o["metadata"]["lmc.base"], base.rstrip("/"))
             self.lmc("-f", "new", "-o", "again.lmc", "--base", base, "-T1")
             self.assertEqual(self.read("again.lmc"), made[base])
@@ -1767,10 +1766,10 @@ class Bases(Case):
         self.lmc("new", "--base", "old")
         self.lmc("old")
         text = self.lmc("-l", "new.lmc").stdout.decode()
-        self.assertIn("base     %s, 1 delta deep (named old when this delta was made)\n" % self.fingerprint("old.lmc"), text)
+        self.assertIn("base     %s (named old when this delta was made)\n" % self.fingerprint("old.lmc"), text)
         self.assertNotIn("base", self.lmc("-l", "old.lmc").stdout.decode())
         o = self.listing("old.lmc")
-        self.assertEqual((o["chain_depth"], "base_fingerprint" in o), (0, False))
+        self.assertEqual((o["features"], "base_fingerprint" in o), ([], False))
 
     def test_single_files(self):
         """Of any kind; names and paths of single files do not count."""
@@ -1796,7 +1795,9 @@ class Bases(Case):
         for k in range(1, 5):
             self.lmc("%d.safetensors" % k, *["--base=%d.safetensors.lmc" % i for i in range(k - 1, -1, -1)])
             o = self.listing("%d.safetensors.lmc" % k)
-            self.assertEqual((o["chain_depth"], o["base_fingerprint"]), (k, self.fingerprint("%d.safetensors.lmc" % (k - 1))))
+            self.assertEqual(o["base_fingerprint"], self.fingerprint("%d.safetensors.lmc" % (k - 1)))
+            chain = " <- ".join("%d.safetensors.lmc" % i for i in range(k - 1, -1, -1))
+            self.assertIn("  chain    %s\n" % chain, self.lmc("-l", "%d.safetensors.lmc" % k).stdout.decode())
             self.assertLess(o["packed_size"], 100000)
         want = self.read("4.safetensors")
         chain = ["--base=%d.safetensors.lmc" % k for k in (1, 3, 0, 2)]
@@ -2063,7 +2064,7 @@ class Twins(Case):
         self.lmc("m.safetensors")
         sizes = self.sizes("m.safetensors.lmc")
         for name, most in (("late", 200), ("b", 200), ("c", 200), ("y", 300), ("z", 200)):
-            self.assertLess(sizes[":" + name], most)
+            self.assertLess(sizes[":" + name], most, name)
         self.assertGreater(min(sizes[":early"], sizes[":m"], sizes[":x"]), 300000)
         self.restores("m.safetensors.lmc", data)
         self.assertEqual(self.lmc("-dc", "m.safetensors.lmc").stdout, data)
@@ -2105,7 +2106,7 @@ class Twins(Case):
         self.lmc("-f", "m.safetensors")
         self.lmc("--no-twins", "m.safetensors", "-o", "without.lmc")
         self.assertLess(os.path.getsize(self.path("m.safetensors.lmc")), os.path.getsize(self.path("without.lmc")) + 500)
-        self.assertEqual((self.read("m.safetensors.lmc")[16] & 4, self.read("without.lmc")[16] & 4), (4, 0))  # they did: the bit Own
+        self.assertEqual((self.read("m.safetensors.lmc")[16] & 2, self.read("without.lmc")[16] & 2), (2, 0))  # they did: the bit Own
         self.restores("m.safetensors.lmc", self.read("m.safetensors"))
 
     def test_zeros_and_special_numbers(self):

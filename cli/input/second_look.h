@@ -26,7 +26,7 @@ struct second_look {
     struct archive archive;
     int is_open;
     int lacks_base; /* it is only checked, as far as that goes without the base that it needs */
-    char *path; /* the file in work, for messages; NULL: none yet */
+    char *path;     /* the file in work, for messages; NULL: none yet */
     /* Bytes of all files: decoded; of those that have ended; before the file in work. */
     uint64_t done, ended, begun_at;
 };

@@ -14,6 +14,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/source.h"
+#include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -202,7 +203,7 @@ int open_target(struct apply *a)
     a->lock = -1;
     if (lock_target(a) != CODE_OK) return CODE_ERROR;
     if (!a->is_tree && read_at(a->lock, 0, bytes, sizeof bytes) == 0 &&
-        memcmp(bytes, "\x83LMC\r\n\x1A\n", 8) == 0)
+        memcmp(bytes, start_magic, sizeof start_magic) == 0)
         return fail(CODE_ERROR, a->name,
                     "is an LMC file itself; apply deltas to what was restored from it, or see 'lmc "
                     "help deltas'");

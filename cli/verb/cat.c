@@ -479,7 +479,7 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
         json_t *const text = json_string(t->name);
         names[i] = t->name;
         if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
-        else if (lmc_dtype_find(t->dtype) == LMC_AUTO)
+        else if (lmc_dtype_find(t->dtype) == LMC_AUTO || lmc_dtype_find(t->dtype) > LMC_U64)
             code = fail(CODE_ERROR, t->name,
                         "has the dtype %s, which safetensors has not; name the tensors that you "
                         "want, without it",

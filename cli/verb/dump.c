@@ -132,7 +132,7 @@ static void take_block(struct dump *d, uint32_t number)
     uint64_t v[9];
     uint32_t crc;
     for (unsigned i = 0; i < 4; i++) place[i] = (unsigned char)(number >> 8 * i);
-    print_heading("Block_Header");
+    print_heading("block");
     d->crc = lmc_crc32c(0, place, sizeof place);
     if (!take_fields(d,
                      "Sync:x1 Width:1 Coding:1 Grouping:1 N_Elements:4 Payload_Size:4 "
@@ -262,10 +262,10 @@ static const struct body {
     const char *heading;
     int (*take)(struct dump *d);
     int has_records;
-} bodies[] = {{"FILE", "FILE body", take_file_body, 1},
-              {"RUN ", "RUN body", take_run_body, 1},
-              {"BLKS", "BLKS body", take_table_body, 0},
-              {"INDX", "INDX body", take_index_body, 1}};
+} bodies[] = {{"FILE", "body of FILE", take_file_body, 1},
+              {"RUN ", "body of RUN", take_run_body, 1},
+              {"BLKS", "body of BLKS", take_table_body, 0},
+              {"INDX", "body of INDX", take_index_body, 1}};
 
 static void take_body(struct dump *d, const struct body *body)
 {
@@ -283,7 +283,7 @@ static int take_section(struct dump *d, int *has_index)
     uint64_t v[3];
     uint32_t crc;
     char kind[4];
-    print_heading("Section_Header");
+    print_heading("section");
     d->crc = 0;
     if (!take_bytes(d, "Kind", 4)) return 0;
     memcpy(kind, d->buffer, 4);
@@ -325,6 +325,7 @@ static int is_header_of_this(struct dump *d, uint64_t minor)
     header[9] = (uint8_t)minor;
     d->is_quiet = 1;
     if (!take_bytes(d, "the header", sizeof header - 10)) return 0;
+    d->is_quiet = 0;
     memcpy(header + 10, d->buffer, sizeof header - 10);
     return lmc_header_parse(header, sizeof header, &info) == LMC_OK;
 }
@@ -334,7 +335,7 @@ static int take_header(struct dump *d)
 {
     uint64_t v[8];
     uint32_t crc;
-    print_heading("Header");
+    print_heading("header");
     if (!take_fields(d, "Magic:x8", v)) return 0;
     if (memcmp(d->buffer + 1, start_magic + 1, 7) != 0 || !strchr("\x95\x8C\x83", d->buffer[0]) ||
         !d->buffer[0]) {
@@ -374,7 +375,7 @@ static void take_trailer(struct dump *d)
     const uint64_t start = d->at;
     uint64_t v[8];
     uint32_t crc;
-    print_heading("Trailer");
+    print_heading("trailer");
     d->crc = 0;
     if (!take_fields(d,
                      "Index_Offset:8 Index_Size:8 Total_Size:8 Format_Major:1 Format_Minor:1 "

@@ -240,6 +240,8 @@ static void build_forest(struct verification *v)
 
 /* -- what could not be verified -- */
 
+#define NOT_VERIFIED "was not verified, but for its payload: it needs %s"
+
 /* Of a delta whose base is not there. */
 static int check_payload(const struct verification *v, const struct node *node)
 {
@@ -284,12 +286,11 @@ static void report_unplaced(struct verification *v)
                 say(node->name, "payload intact; content needs the base %s", wanted);
             continue;
         }
-        if (base)
-            fail(code, node->name, "was not verified, but for its payload: it needs %s",
-                 base->name);
+        if (base) fail(code, node->name, NOT_VERIFIED, base->name);
         else
             fail(code, node->name,
-                 "payload intact; content needs the base %s, which is none of the files%s", wanted,
+                 "its payload is intact, but it needs the base %s, which is none of the files%s",
+                 wanted,
                  code == CODE_CORRUPT ? ", unless it is a damaged one"
                                       : "; give it, too, or name it with --base");
         is_missing |= !base;
@@ -305,12 +306,14 @@ static void report_unplaced(struct verification *v)
 static void report_below(struct verification *v, const struct node *node, const char *name)
 {
     while (node->n_children) {
-        for (size_t i = 0; i + 1 < node->n_children; i++) {
-            fail(CODE_ERROR, node->children[i]->name, "was not verified: it needs %s", name);
-            report_below(v, node->children[i], name);
+        const struct node *last = node->children[node->n_children - 1];
+        for (size_t i = 0; i < node->n_children; i++) {
+            const int code = check_payload(v, node->children[i]);
+            v->code = worse(v->code, code);
+            if (code == CODE_OK) fail(CODE_ERROR, node->children[i]->name, NOT_VERIFIED, name);
+            if (node->children[i] != last) report_below(v, node->children[i], name);
         }
-        node = node->children[node->n_children - 1];
-        fail(CODE_ERROR, node->name, "was not verified: it needs %s", name);
+        node = last;
     }
 }
 

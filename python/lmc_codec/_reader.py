@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     _Out = TypeVar("_Out")
 
 
-FEATURES = ("base", "own", "quantised")  # by the bits of Incompatible (spec 3.1)
+FEATURES = ("Base", "Own", "Quantised")  # by the bits of Incompatible (spec 3.1)
 
 
 class Loss:
@@ -174,8 +174,8 @@ class Reader:
         self.fingerprint: bytes = info[1]
         #: Of the snapshot that this one is a delta of; None if it is none.
         self.base_fingerprint: bytes | None = info[2] or None
-        #: What a decoder must know to read it, beside what all of them do: some of "base", "own" (it predicts parts of itself),
-        #: "quantised".
+        #: What a decoder must know to read it, beside what all of them do: some of "Base", "Own" (it predicts parts of itself),
+        #: "Quantised".
         self.features: tuple[str, ...] = tuple(name for i, name in enumerate(FEATURES) if info[3] >> i & 1)
         self._n_files: int = info[0]
 
@@ -374,9 +374,12 @@ class Reader:
         return f"tensor {x.name!r}" if x.name else "the tensor"
 
     def _expect_all(self) -> None:
-        """Of a file that is read from its beginning to its end."""
-        self._source.expect(0, self._source.size)
+        """Of a file that is read from its beginning to its end, but for the table of blocks."""
         self._is_read_whole = True
+        if callable(self._source.argument):
+            last = self.files[-1]
+            at, encoded = self._object.encoded_range(last.number, 0, last.size) if last.size else (0, self._source.size)
+            self._source.expect(0, at + encoded)
 
     def _expect(self, number: int, offset: int, size: int) -> None:
         if size and not self._is_read_whole and callable(self._source.argument):
@@ -765,3 +768,43 @@ def open(
     )
 
 
+class Verified:
+    """What verify() has found: an intact file. fingerprint: of its snapshot. is_complete: all of its content was compared.
+    If not, it is a delta, its payloads are intact, and what they mean takes the base of this base_fingerprint."""
+
+    __slots__ = ("fingerprint", "base_fingerprint", "is_complete")
+
+    def __init__(self, reader: Reader):
+        self.fingerprint, self.base_fingerprint = reader.fingerprint, reader.base_fingerprint
+        self.is_complete = reader._object.verify()
+
+    def __repr__(self) -> str:
+        needs = (self.base_fingerprint or b"").hex()[:16]
+        said = "intact" if self.is_complete else f"payload intact; content needs the base {needs}"
+        return f"<lmc_codec.Verified {self.fingerprint.hex()[:16]}: {said}>"
+
+
+def verify(
+    source: Any,
+    *,
+    base: Any = None,
+    threads: int | None = None,
+    max_index_size: int = 0,
+    max_total_size: int = 0,
+    storage_options: dict[str, Any] | None = None,
+) -> Verified:
+    """Reads all of an LMC file, and compares all that it says of itself. The arguments are those of open().
+
+    Damage is an error, as where it is read. A delta without its base is none: its headers and payloads are checked, and
+    `is_complete` of the result is false.
+    """
+    with Reader(
+        source,
+        base=base,
+        threads=threads,
+        max_index_size=max_index_size,
+        max_total_size=max_total_size,
+        storage_options=storage_options,
+    ) as reader:
+        reader._source.expect(0, reader._source.size)
+        return Verified(reader)

@@ -12,6 +12,7 @@ struct reader_object {
     PyObject *where;     /* its name in messages */
     thread_pool pool;
     object_lock lock;
+    uint64_t max_index_size;
     uint64_t serial;      /* higher than those of all readers that were made before */
     volatile int is_base; /* of other readers or writers: its memory stays until they are gone */
     int is_closed;
@@ -106,7 +107,7 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
         unlock_chain(state, (PyObject *)r);
         return -1;
     }
-    options.max_index_size = max_index_size;
+    options.max_index_size = r->max_index_size = max_index_size;
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base.base : NULL;
@@ -748,6 +749,70 @@ static PyObject *reader_snapshot_hash(PyObject *self, PyObject *unused)
     return make_hash((reader_object *)self, 1, 0, 0);
 }
 
+/* -- checking all of a file, from front to back -- */
+
+typedef struct whole_stream {
+    reader_object *reader;
+    uint64_t position;
+    lmc_base itself; /* what predicts other parts of it is decoded once more: nothing is kept */
+} whole_stream;
+
+static enum lmc_status read_whole(void *user, void *dst, size_t size, size_t *got)
+{
+    whole_stream *const s = (whole_stream *)user;
+    const uint64_t left = s->reader->source.size - s->position;
+    enum lmc_status status;
+    *got = (size_t)(left < size ? left : size);
+    if (*got == 0) return LMC_OK;
+    status = source_read_at(&s->reader->source, s->position, dst, *got);
+    s->position += *got;
+    return status;
+}
+
+static enum lmc_status read_again(void *user, size_t file_number, uint64_t offset, void *dst,
+                                  size_t size)
+{
+    const lmc_base *const itself = &((whole_stream *)user)->itself;
+    return itself->read(itself->user, file_number, offset, dst, size);
+}
+
+/* -> whether all of it is known to be right. False: it is a delta without its base, and its
+ * payloads are. */
+static PyObject *reader_verify(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_restore_options options = LMC_DEFAULTS;
+    lmc_snapshot_info info;
+    enum lmc_status status;
+    whole_stream whole;
+    lmc_stream stream;
+    PyObject *result;
+    call c;
+    int is_alone = 0;
+    (void)unused;
+    if (!begin_reading(r, &c)) return NULL;
+    status = lmc_reader_get_info(r->reader, &info);
+    if (status == LMC_OK) {
+        is_alone = info.has_base && !r->base;
+        whole.reader = r;
+        whole.position = 0;
+        whole.itself = lmc_reader_base(r->reader);
+        stream.read = read_whole;
+        stream.user = options.user = &whole;
+        options.base = r->base ? &r->own_base.base : NULL;
+        options.read_back = is_alone ? NULL : read_again;
+        options.max_index_size = r->max_index_size;
+        options.parallel = r->source.read ? NULL : pool_parallel(&r->pool);
+        status = lmc_snapshot_restore(&stream, NULL, &options);
+    }
+    if (is_alone && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK))
+        status = LMC_OK;
+    result = end_reading(r, &c, status, NULL);
+    if (!result) return NULL;
+    Py_DECREF(result);
+    return PyBool_FromLong(!is_alone);
+}
+
 static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
                                        {"info", reader_info, METH_NOARGS, NULL},
                                        {"file", reader_file, METH_VARARGS, NULL},
@@ -761,6 +826,7 @@ static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL
                                        {"snapshot_hash", reader_snapshot_hash, METH_NOARGS, NULL},
                                        {"read", reader_read, METH_VARARGS, NULL},
                                        {"read_box", reader_read_box, METH_VARARGS, NULL},
+                                       {"verify", reader_verify, METH_NOARGS, NULL},
                                        {NULL, NULL, 0, NULL}};
 static PyType_Slot reader_slots[] = {
     {Py_tp_new, (void *)reader_new},           {Py_tp_dealloc, (void *)reader_dealloc},

@@ -543,7 +543,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->sparse) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);

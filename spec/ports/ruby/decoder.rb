@@ -404,12 +404,13 @@ class Decoder
 
   def read_metadata(body, n) # 8.3
     must(n * 9 <= body.data.size - body.at, 'N_Metadata')
+    last = ''.b
     n.times do
       key_size, value_size = body.u32, body.u32
       must(key_size.between?(1, 65535) && value_size <= 2**28, 'sizes of metadata')
       key = body.string(key_size)
-      must(@metadata.empty? || key > @metadata.keys[-1], 'keys do not ascend')
-      @metadata[key] = body.take(value_size)
+      must(key > last, 'keys do not ascend')
+      @metadata[last = key] = body.take(value_size)
     end
   end
 end
