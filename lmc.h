@@ -4466,7 +4466,7 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* == kernels/count.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
+/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
@@ -4558,7 +4558,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
      * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
@@ -4601,7 +4601,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /*
  * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 8.2), and
+ * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
  * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
  * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
  * time.
@@ -5020,7 +5020,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
  * made the lists, so both are that long. A step loads a whole group of each list, wherever it
  * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 8.3), and elements behind n, of
+ * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
  * no meaning, lie in dst's slack.
  *
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
@@ -5311,7 +5311,7 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
  * element is a number of so many bits, and the node is `depth` bit planes, the most significant
  * first, of ceil(n / 8) bytes each:
  *
@@ -11276,8 +11276,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
- * 2^22 symbols, so the sums are below 2^45. */
+ * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
+ * (quantise/) have symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -11417,7 +11417,7 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -12068,9 +12068,9 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The partition is told that a list is not wanted where a child is one symbol: what is known of all
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
- * few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
+ * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
+ * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -12262,20 +12262,45 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. Four tables in turn, as for
- * bytes: one would wait for its own last increment where neighbours are equal. */
+/* counts[v] = number of elements whose residual has the top byte v: of floats, which are rotated,
+ * that is the key. Four tables in turn, as for bytes: one would wait for its own last increment
+ * where neighbours are equal. */
+LMC__INLINE void lmc__count_top_of(uint32_t counts[256], uint32_t more[3][256],
+                                   const lmc__block *block, unsigned width, enum lmc__order own)
+{
+    const uint8_t *const src = block->src; /* copies, which no store can change */
+    const size_t n = block->n;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t e = lmc__load_element(src, i, width);
+        const unsigned top = own == LMC__ORDER_NONE ? (unsigned)(e >> 8 * (width - 1))
+                             : own == LMC__ORDER_FLOAT
+                                 ? lmc__key(e, width)
+                                 : (unsigned)(lmc__residual(e, 0, width, own) >> 8 * (width - 1));
+        ((i & 3) ? more[(i & 3) - 1] : counts)[top]++;
+    }
+}
+
 static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
 {
-    const unsigned width = block->width, top = 8 * (width - 1);
-    size_t i;
     unsigned v;
     memset(counts, 0, 256 * sizeof counts[0]);
-    memset(more, 0, 3 * sizeof more[0]);
-    for (i = 0; i < block->n; i++) {
-        const uint64_t e = lmc__load_element(block->src, i, width);
-        const uint64_t r = block->own ? lmc__residual(e, 0, width, block->own) : e;
-        ((i & 3) ? more[(i & 3) - 1] : counts)[r >> top & 255]++;
+    if (block->width == 1) { /* elements of one byte have no order of their own */
+        lmc__count_bytes(counts, block->src, block->n);
+        return;
     }
+    memset(more, 0, 3 * sizeof more[0]);
+#define LMC__CALL(w)                                                                               \
+    if (block->own == LMC__ORDER_FLOAT)                                                            \
+        lmc__count_top_of(counts, more, block, w, LMC__ORDER_FLOAT);                               \
+    else if (block->own) lmc__count_top_of(counts, more, block, w, LMC__ORDER_INTEGER);            \
+    else lmc__count_top_of(counts, more, block, w, LMC__ORDER_NONE)
+    switch (block->width) {
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
+    }
+#undef LMC__CALL
     for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 
@@ -13848,7 +13873,7 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
  *
- * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -14866,7 +14891,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
  * only, and exceptions are met in one pass.
  *
  * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
  * are the upper halves of floats; their range keeps every point normal and finite, whatever the
  * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
@@ -16824,7 +16849,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -16991,7 +17016,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
  * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
  *
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
@@ -19030,6 +19055,7 @@ static void lmc__remove_stream(lmc__listing *l)
     l->streams.size = l->n_streams * sizeof *stream;
 }
 
+#ifndef LMC_NO_ENCODER
 typedef struct lmc__stream_search {
     const lmc__listed_file *files;
     uint64_t position;
@@ -19052,6 +19078,7 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
     return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
                            lmc__is_file_before, &search);
 }
+#endif
 
 /* -- rules -- */
 

@@ -249,7 +249,7 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
  *
- * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;

@@ -236,9 +236,9 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The partition is told that a list is not wanted where a child is one symbol: what is known of all
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
- * few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
+ * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
+ * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];

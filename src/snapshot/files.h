@@ -116,6 +116,7 @@ static void lmc__remove_stream(lmc__listing *l)
     l->streams.size = l->n_streams * sizeof *stream;
 }
 
+#ifndef LMC_NO_ENCODER
 typedef struct lmc__stream_search {
     const lmc__listed_file *files;
     uint64_t position;
@@ -138,6 +139,7 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
     return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
                            lmc__is_file_before, &search);
 }
+#endif
 
 /* -- rules -- */
 
