@@ -349,7 +349,15 @@ class Damage(Case):
         for args in (("-t",), ("-l",)):
             self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
         self.write("version.lmc", data[:8] + b"\3" + data[9:])  # no newer version: its checksum says otherwise
-        self.lmc("-t", "version.lmc", code=3, says="of the header")
+        self.lmc("-t", "version.lmc", code=3, says="in the header")
+        for back in (200, 30):  # the index and the trailer: a file was named that is intact
+            self.write("end.lmc", data[:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
+            for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("verify",), ("cat",)):
+                p = self.refuses(None, *args, "end.lmc", *(["w1"] if args[0] == "cat" else []), code=3)
+                self.assertIn("(in the index, the table at the end)", p.stderr.decode())
+            self.write("both.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
+            text = self.refuses(None, "-t", "both.lmc", code=3).stderr.decode()
+            self.assertRegex(text, r"\(bytes \d+ to \d+ of the tensor '%s' of 'a.safetensors'\)" % tensor)
         self.lmc("dump", "version.lmc", code=3, says="but was, as Header_CRC tells")
         self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
         self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")

@@ -145,25 +145,23 @@ static int is_lost(const lmc_salvage_range *range)
     return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING;
 }
 
-/* The first bytes that are lost, of one part; *status: LMC_OK, or why. Of blocks side by side it is
- * one place. */
-static enum lmc_status find_loss(const struct archive *a, lmc_salvage *salvage,
-                                 enum lmc_status *why, char text[DAMAGE_TEXT])
+/* The first bytes that are lost, of one part; *why: LMC_OK, or what is the matter with them. Of
+ * blocks side by side it is one place. */
+static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, char text[DAMAGE_TEXT])
 {
     lmc_salvage_range range;
-    const lmc_file *f;
     struct damaged_part p;
+    const lmc_file *f;
     uint64_t start, end;
     size_t next = 0, number;
     enum lmc_status status = lmc_salvage_next(salvage, &range);
     while (status == LMC_OK && !range.is_end && !is_lost(&range))
         status = lmc_salvage_next(salvage, &range);
-    *why = LMC_OK;
     if (status != LMC_OK || range.is_end) return status;
     *why = range.status == LMC_ERR_LOST ? LMC_ERR_CORRUPT : range.status;
     number = range.file_number;
-    if (number == SIZE_MAX) return LMC_OK;
-    f = lmc_reader_get_file(a->reader, number);
+    if (number == SIZE_MAX || !lmc_salvage_is_described(salvage, number)) return LMC_OK;
+    f = lmc_reader_get_file(lmc_salvage_reader(salvage), number);
     start = end = range.offset;
     p = find_part(f, start, &next);
     while (status == LMC_OK && is_lost(&range) && range.file_number == number && end < p.end) {
@@ -174,30 +172,37 @@ static enum lmc_status find_loss(const struct archive *a, lmc_salvage *salvage,
     return status;
 }
 
-int check_whole(struct archive *a)
+enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char text[DAMAGE_TEXT])
 {
+    const lmc_source source = source_of_archive(a);
     lmc_reader_options options;
     lmc_salvage *salvage;
     lmc_damage damage;
-    lmc_source source;
-    char text[DAMAGE_TEXT] = "";
     enum lmc_status status, why = LMC_OK;
     memset(&options, 0, sizeof options);
     memset(&damage, 0, sizeof damage);
     options.parallel = &a->o->parallel;
-    source.read_at = read_archive;
-    source.user = a;
-    source.size = archive_size(a);
+    options.base = base;
+    *text = 0;
     status = lmc_salvage_open(&salvage, &source, &options);
-    if (status == LMC_OK) status = find_loss(a, salvage, &why, text);
+    if (status == LMC_OK) status = find_loss(salvage, &why, text);
     if (status == LMC_OK) status = lmc_salvage_get_damage(salvage, &damage);
-    if (status == LMC_OK && why == LMC_OK &&
-        (!damage.has_header || !damage.has_trailer || damage.n_sections || damage.n_breaks)) {
-        why = LMC_ERR_CORRUPT;
-        snprintf(text, sizeof text, " (of its lists of files and blocks, not of their bytes)");
+    if (status == LMC_OK && why == LMC_OK) {
+        const char *what = !damage.has_header                         ? HEADER_DAMAGED
+                           : damage.n_sections || damage.n_breaks     ? LISTS_DAMAGED
+                           : !damage.has_index || !damage.has_trailer ? INDEX_DAMAGED
+                                                                      : NULL;
+        if (what) snprintf(text, DAMAGE_TEXT, "%s", what);
+        if (what) why = LMC_ERR_CORRUPT;
     }
     lmc_salvage_free(salvage);
-    if (status == LMC_OK) status = why;
+    return status == LMC_OK ? why : status;
+}
+
+int check_whole(struct archive *a)
+{
+    char text[DAMAGE_TEXT];
+    const enum lmc_status status = look_for_damage(a, NULL, text);
     return status == LMC_OK ? CODE_OK : fail_archive_at(a, status, text);
 }
 
