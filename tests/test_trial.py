@@ -1591,6 +1591,29 @@ class SecondTrial(Case):
         self.lmc("a.npy")
         self.assertEqual(self.lmc("cat", "a.npy.lmc", "").stdout, f32(3))
 
+    def test_small_files_as_the_readme_says(self):
+        """It said 250 bytes for each file, and 45 for a tensor."""
+        with open(os.path.join(os.path.dirname(LMC), "../README.md"), encoding="utf-8") as f:
+            said = re.search(r"a byte takes (\d+), a file in a directory (\d+) more, or (\d+) to (\d+) from 24 on. A small\s+"
+                             r"tensor takes some (\d+) ", f.read())
+        alone, few, least, most, tensor = map(int, said.groups())
+
+        def size(name):
+            self.lmc("-f", name, "-o", "x")
+            return os.path.getsize(self.path("x"))
+        self.write("one", b"x")
+        self.assertEqual(size("one"), alone)
+        grown = {}
+        for n in range(1, 1001):
+            self.write("d/f%05d" % n, random.Random(n).randbytes(20))
+            if n in (2, 3, 24, 1000):
+                grown[n] = size("d") - 20 * n
+        self.assertEqual(grown[3] - grown[2], few)
+        self.assertAlmostEqual(grown[1000] / 1000, least, delta=3)
+        self.assertAlmostEqual(grown[24] / 24, most, delta=3)
+        self.write("t.safetensors", safetensors([("layer.%d.weight" % i, "F32", [100], random.Random(i).randbytes(400)) for i in range(1000)]))
+        self.assertAlmostEqual(size("t.safetensors") / 1000 - 400, tensor, delta=15)
+
     def test_20_all_unreadable_files_are_named(self):
         """Of a directory with several files that cannot be read one was named at a time."""
         for k in range(30):
