@@ -1591,6 +1591,16 @@ class SecondTrial(Case):
         self.lmc("a.npy")
         self.assertEqual(self.lmc("cat", "a.npy.lmc", "").stdout, f32(3))
 
+    def test_what_is_not_compressed_has_no_base(self):
+        """--base was ignored."""
+        self.write("x.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
+        self.write("d/x.safetensors", self.read("x.safetensors"))
+        self.write("b.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
+        for args in (("-l", "x.safetensors"), ("-l", "--json", "x.safetensors"), ("-l", "d"), ("cat", "x.safetensors", "w")):
+            self.lmc(*args)
+            p = self.refuses(None, *args, "--base", "b.safetensors", code=1, says="is not compressed, so it has no base: leave out --base")
+            self.assertEqual(p.stdout, b"")
+
     def test_small_files_as_the_readme_says(self):
         """It said 250 bytes for each file, and 45 for a tensor."""
         with open(os.path.join(os.path.dirname(LMC), "../README.md"), encoding="utf-8") as f:
