@@ -3935,6 +3935,17 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * it stays. clang makes vpternlog read its operand from memory, once more. */
+LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+#ifdef __clang__
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
+
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
@@ -7478,7 +7489,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
@@ -8911,7 +8922,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
@@ -10029,7 +10040,7 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
         LMC__UNROLL for (v = 0; v < 4; v++)
         {
             const size_t at = i * width + 64 * v;
-            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            const __m512i a = lmc__load_once_avx512(src + at), b = lmc__load_avx512(base + at);
             lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
             lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));

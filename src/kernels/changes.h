@@ -161,7 +161,7 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
         LMC__UNROLL for (v = 0; v < 4; v++)
         {
             const size_t at = i * width + 64 * v;
-            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            const __m512i a = lmc__load_once_avx512(src + at), b = lmc__load_avx512(base + at);
             lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
             lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));

@@ -404,7 +404,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
