@@ -413,6 +413,15 @@ class Rules(Quant):
             self.lmc("a.safetensors", "-f", "-o", "x.lmc", *args, says="")
             self.assertEqual(self.losses(self.listing("x.lmc")), want)
 
+    def test_longest_words_of_rules(self):
+        """At the sizes of the arrays in formats/policy.c."""
+        self.file_of(("exp_avg", M))
+        bound = "0." + "0" * 96 + "1"  # of 99 characters
+        self.lmc("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound, says="no tensor was quanti")
+        self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound[:-1] + "01", code=2, says="a bound is")
+        for size in (31, 32):  # no dtype is as long
+            self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*,dtype=%s=bits:8" % ("F" * size), code=2, says="dtype= wants")
+
     def test_bad_rules(self):
         self.file_of(("exp_avg", M))
         for rule, says in (("*", "a rule is a pattern"), ("*=bits:9", "a number from 4 to 8"), ("*=bits:3", "a number from 4 to 8"), ("*=bits:", "a number"),
