@@ -3688,6 +3688,18 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+ * vpternlog, gcc where registers are few. */
+LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
+{
+    __m256i v = lmc__load_avx2(p);
+#ifdef __GNUC__
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
@@ -3935,12 +3947,11 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
-/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
- * it stays. clang makes vpternlog read its operand from memory, once more. */
+/* As lmc__load_once_avx2. */
 LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 {
     __m512i v = _mm512_loadu_si512(p);
-#ifdef __clang__
+#ifdef __GNUC__
     __asm__("" : "+v"(v));
 #endif
     return v;
@@ -7365,7 +7376,7 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
             sum[p] = lmc__fold_vpclmul(sum[p], k, v[p]);
         }
         sum[0] = _mm256_xor_si256(sum[0], start);
@@ -8812,7 +8823,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (subtract)
@@ -9977,7 +9988,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs
     crcs[0] = crcs[1] = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
             const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
                                  : width == 2 ? _mm256_cmpeq_epi16(a, b)
                                  : width == 4 ? _mm256_cmpeq_epi32(a, b)

@@ -98,7 +98,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t crcs
     crcs[0] = crcs[1] = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
             const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
                                  : width == 2 ? _mm256_cmpeq_epi16(a, b)
                                  : width == 4 ? _mm256_cmpeq_epi32(a, b)

@@ -294,7 +294,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (subtract)

@@ -245,7 +245,7 @@ LMC__INLINE_AVX2_VPCLMUL lmc__progress lmc__split_root_loop_vpclmul(const lmc__p
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
             sum[p] = lmc__fold_vpclmul(sum[p], k, v[p]);
         }
         sum[0] = _mm256_xor_si256(sum[0], start);

@@ -16,12 +16,11 @@
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
-/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
- * it stays. clang makes vpternlog read its operand from memory, once more. */
+/* As lmc__load_once_avx2. */
 LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 {
     __m512i v = _mm512_loadu_si512(p);
-#ifdef __clang__
+#ifdef __GNUC__
     __asm__("" : "+v"(v));
 #endif
     return v;
