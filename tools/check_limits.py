@@ -4,9 +4,9 @@ tests that reach it and pass it, or with the reason why nothing can.
 
 Fails if one is missing there, or if the list names what the code or the tests do not have.
 
-An array is a declaration in cli/ or formats/ outside of a list of parameters: NAME[EXPRESSION]. Tables that are
-constant are none. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM in its name;
-others may be listed, too.
+An array is a declaration in cli/ or formats/ outside of a list of parameters: NAME[EXPRESSION].
+Tables that are constant are none. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM
+in its name; others may be listed, too.
 """
 import ast
 import glob
