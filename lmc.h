@@ -3145,6 +3145,18 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+ * vpternlog, gcc where registers are few. */
+LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
+{
+    __m256i v = lmc__load_avx2(p);
+#if LMC__X86 && defined(__GNUC__)
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
@@ -3368,6 +3380,16 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* As lmc__load_once_avx2. */
+LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+#ifdef __GNUC__
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
 
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
@@ -6035,7 +6057,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
             sum = _mm256_add_epi64(sum, v[p]);
             crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
         }
@@ -6137,7 +6159,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum = _mm512_add_epi64(sum, v[p]);
             crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
@@ -7341,7 +7363,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (order == LMC__ORDER_FLOAT)
@@ -7449,7 +7471,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
@@ -8513,7 +8535,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
             const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
                                  : width == 2 ? _mm256_cmpeq_epi16(a, b)
                                  : width == 4 ? _mm256_cmpeq_epi32(a, b)
@@ -8575,7 +8597,7 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
         LMC__UNROLL for (v = 0; v < 4; v++)
         {
             const size_t at = i * width + 64 * v;
-            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            const __m512i a = lmc__load_once_avx512(src + at), b = lmc__load_avx512(base + at);
             lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
             lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
