@@ -8,8 +8,8 @@
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
  *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is
- *   a section of that.
+ *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
+ *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -237,8 +237,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. Those of files
- * are the same, 1 to 22 (spec 5.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
+ * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -338,7 +338,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes.
+ * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
+ * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -405,12 +406,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
- * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,
@@ -538,7 +538,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
  * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
@@ -599,7 +599,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -826,7 +826,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
                                                             size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
@@ -904,12 +904,12 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec, annex B): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ * it to the CRC of each block's content, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
  *   kind or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
@@ -938,8 +938,7 @@ typedef struct lmc_reader_options {
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
-     * 35 % where the machine has no VPCLMULQDQ. */
+     * 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
@@ -954,9 +953,12 @@ typedef struct lmc_reader_options {
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
- * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
+ * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
+ * also in a chain for each link; with parallel_reads one for each block. Of files of more than
+ * 8,000 blocks, one call more for a part of a tensor: rows of the table of blocks are read when
+ * they are wanted. Memory: the index, about 200 bytes and its name for each tensor, 16 for each
+ * block that was looked up; while reading, blocks as the writer, and up to 16 MiB of code. A delta
+ * may be opened without its base, to list it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -997,9 +999,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
 /* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
- * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
- * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
+ * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+ * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
  * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
  * this snapshot. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
@@ -1067,9 +1069,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
- * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *reader,
+/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
+ * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
                                                               uint64_t *encoded_size);
@@ -1143,7 +1145,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec, annex C) --
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1154,8 +1156,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
- * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * tells a block of another LMC file. Without it, such a block may pass: with the number and the
+ * size that a block has in its place, it is as good as the right one; where both are found, both
  * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *
@@ -1438,7 +1440,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* The library's version, and what a status is called and says. All layers have these, so they stand
  * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 11.
+ * of the format a decoder's status stands for, in spec 2.2.
  *
  * A text is for the user of a program, not for its author: what happened, then what to do about it,
  * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
@@ -1805,7 +1807,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
  * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
@@ -1869,7 +1871,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 7.3). */
+/* How elements are told apart by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -1909,7 +1911,7 @@ typedef struct lmc__undo {
     size_t n;
 } lmc__undo;
 
-/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
+/* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
@@ -4464,7 +4466,7 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* == kernels/count.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
+/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
@@ -4556,7 +4558,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
      * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
@@ -4599,7 +4601,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /*
  * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 8.2), and
+ * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
  * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
  * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
  * time.
@@ -5018,7 +5020,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
  * made the lists, so both are that long. A step loads a whole group of each list, wherever it
  * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 8.3), and elements behind n, of
+ * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
  * no meaning, lie in dst's slack.
  *
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
@@ -5309,7 +5311,7 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
  * element is a number of so many bits, and the node is `depth` bit planes, the most significant
  * first, of ceil(n / 8) bytes each:
  *
@@ -7066,7 +7068,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/group.h =========================================================================== */
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
+ * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -7522,7 +7524,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
  * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
  * element gives the element of dst. dst may be base: a step reads its elements of base before it
  * writes any. Returns the CRC-32C of dst.
@@ -7975,7 +7977,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 7.3, Sparse). dst is base, but for the elements
+ * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
  * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
  * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
  * element that gives the element of dst. dst may be base; then only what changes is written.
@@ -8425,7 +8427,7 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /* == kernels/changes.h ========================================================================= */
 
 /*
- * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
@@ -8849,8 +8851,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 /* == kernels/grids.h =========================================================================== */
 
 /*
- * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
- * is the element +0. Elements are the bits of F32, little-endian.
+ * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+ * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements     rows: all n elements have one scale
  *     quantize  elements to symbols     updates: each has the scale that its prediction gives
@@ -8882,8 +8884,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 #ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
- * 2^31. */
+ * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
+ * less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -9013,8 +9015,8 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
- * the table's size before (codec/get_quantised.h). */
+/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
+ * code with the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {
@@ -9400,7 +9402,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
+/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)
@@ -10325,7 +10327,7 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
  *
  * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 5.1 is closed: files have the new
+ * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
  * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
  * depends on it.
  *
@@ -10392,7 +10394,7 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
  * nothing in a snapshot, but only if both sides round by the bit.
  *
  * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
@@ -10450,7 +10452,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
  *
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
@@ -10482,7 +10484,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
  * where masks would take three merges. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
  * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
  * needs no header.
@@ -10609,7 +10611,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
  * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
  *
  * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
@@ -10624,7 +10626,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
  * it, or stand at nesting 3; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
@@ -10663,7 +10665,7 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 }
 
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
  * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
  *
@@ -11234,7 +11236,7 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+/* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
@@ -11274,8 +11276,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
- * 2^22 symbols, so the sums are below 2^45. */
+ * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
+ * (quantise/) have symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -11298,7 +11300,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
  * with or without an escape). It is only a choice: the writer of a list may still find that a
  * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
@@ -11415,7 +11417,7 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -11670,7 +11672,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 
 /* == codec/put_gaps.h ========================================================================== */
 
-/* Writing a mask of few ones as the gaps between them (spec 8.3). get_gaps.h reads it.
+/* Writing a mask of few ones as the gaps between them (spec 6.3). get_gaps.h reads it.
  *
  *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
  *     gaps      5, 1, 9                    zeros before each one
@@ -11839,7 +11841,7 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
 
 /* == codec/put_list.h ========================================================================== */
 
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
  * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
@@ -11893,7 +11895,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
  * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
  * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
  * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
@@ -11948,7 +11950,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
  * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
@@ -12058,7 +12060,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
- * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
@@ -12066,9 +12068,9 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The partition is told that a list is not wanted where a child is one symbol: what is known of all
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
- * few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
+ * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
+ * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -12111,7 +12113,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
  * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
@@ -12260,20 +12262,45 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. Four tables in turn, as for
- * bytes: one would wait for its own last increment where neighbours are equal. */
+/* counts[v] = number of elements whose residual has the top byte v: of floats, which are rotated,
+ * that is the key. Four tables in turn, as for bytes: one would wait for its own last increment
+ * where neighbours are equal. */
+LMC__INLINE void lmc__count_top_of(uint32_t counts[256], uint32_t more[3][256],
+                                   const lmc__block *block, unsigned width, enum lmc__order own)
+{
+    const uint8_t *const src = block->src; /* copies, which no store can change */
+    const size_t n = block->n;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t e = lmc__load_element(src, i, width);
+        const unsigned top = own == LMC__ORDER_NONE ? (unsigned)(e >> 8 * (width - 1))
+                             : own == LMC__ORDER_FLOAT
+                                 ? lmc__key(e, width)
+                                 : (unsigned)(lmc__residual(e, 0, width, own) >> 8 * (width - 1));
+        ((i & 3) ? more[(i & 3) - 1] : counts)[top]++;
+    }
+}
+
 static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
 {
-    const unsigned width = block->width, top = 8 * (width - 1);
-    size_t i;
     unsigned v;
     memset(counts, 0, 256 * sizeof counts[0]);
-    memset(more, 0, 3 * sizeof more[0]);
-    for (i = 0; i < block->n; i++) {
-        const uint64_t e = lmc__load_element(block->src, i, width);
-        const uint64_t r = block->own ? lmc__residual(e, 0, width, block->own) : e;
-        ((i & 3) ? more[(i & 3) - 1] : counts)[r >> top & 255]++;
+    if (block->width == 1) { /* elements of one byte have no order of their own */
+        lmc__count_bytes(counts, block->src, block->n);
+        return;
     }
+    memset(more, 0, 3 * sizeof more[0]);
+#define LMC__CALL(w)                                                                               \
+    if (block->own == LMC__ORDER_FLOAT)                                                            \
+        lmc__count_top_of(counts, more, block, w, LMC__ORDER_FLOAT);                               \
+    else if (block->own) lmc__count_top_of(counts, more, block, w, LMC__ORDER_INTEGER);            \
+    else lmc__count_top_of(counts, more, block, w, LMC__ORDER_NONE)
+    switch (block->width) {
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
+    }
+#undef LMC__CALL
     for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 
@@ -12346,7 +12373,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 
 /* == codec/put_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
+/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
  * of the top plane's tree on the way, while its bytes are in registers:
  *
@@ -12417,7 +12444,7 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
  *   4  code the planes one by one, in the order of the payload
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * (spec 5), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
@@ -13284,7 +13311,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
@@ -13401,9 +13428,9 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
+ * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
  * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
@@ -13470,7 +13497,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 8.3). put_gaps.h writes it, and says
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
  * why.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
@@ -13603,7 +13630,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
  * A node's children are read first, the left one and then the right one, and merged by its mask:
  * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
@@ -13667,7 +13694,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
  * (lmc__has_mode).
  *
- * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -13740,7 +13767,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* A node's n elements, to list; spare: a list of n.
  *
- * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
  *
  *     this node       wants its elements in list; spare is free
  *     its children    want theirs in spare, one behind the other; list is free for them
@@ -13756,7 +13783,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
  * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 8.2, case 3). */
+ * also such as have a code (spec 6.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13791,7 +13818,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
  * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
  * the tree itself is not described in any other way. The first and the last symbol must have a
  * code, or one tree could be written in many ways. */
@@ -13841,12 +13868,12 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
  * input behind it make it a list as it is, or on the stack.
  *
- *     mode       side                   read from the payload (spec 8)
+ *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
  *
- * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -14247,9 +14274,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
  * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
@@ -14327,11 +14354,11 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 
 /* == codec/put_quantised.h ===================================================================== */
 
-/* Encodes quantised blocks (spec 7.6). Their payload is
+/* Encodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *      |            |                                                             |
@@ -14533,8 +14560,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
- * strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
+ * the strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -14585,7 +14612,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
  * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
+ * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
+ * stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -14633,9 +14661,9 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
 
 /* The payload of a quantised block, in the order of the picture above. content: a list of as many
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
- * come last, because their size is known when they are written, while exceptions must be counted
- * first.
+ * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
+ * lists come last, because their size is known when they are written, while exceptions must be
+ * counted first.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
  * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
@@ -14748,7 +14776,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec 7.6). Their payload is
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -14863,7 +14891,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
  * only, and exceptions are met in one pass.
  *
  * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
  * are the upper halves of floats; their range keeps every point normal and finite, whatever the
  * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
@@ -15060,9 +15088,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload            -> content
- *     CRC       size          CRC, if predicted;    CRC
- *                             each rule
+ *     header -> payload            -> content
+ *     CRC       CRC, if predicted;    CRC
+ *               each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
  * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
@@ -15076,18 +15104,18 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
+ *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
  *   Payload_CRC                   lmc__decode_block                             CHECKSUM
+ *   there is a prediction         lmc__decode_block                             BASE_MISSING
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
+ *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
- * BASE_WRONG into CORRUPT: then it is the file that is wrong.
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
+ * that is wrong: then the status is that of the rule.
  *
  * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -15106,18 +15134,23 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. */
+/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
+ * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
+ * overwritten, it is put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
-                                          const lmc_block_info *info, const uint8_t *base)
+                                          const lmc_block_info *info, const uint8_t *base,
+                                          int is_own)
 {
     uint32_t crc;
     enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
     if (status == LMC_OK && crc != info->crc) {
         if (d->kept) memcpy(dst, d->kept, info->size);
         lmc__put_back(dst, &d->undo, info->width);
-        status = LMC_ERR_BASE_WRONG;
+        status = LMC_ERR_CHECKSUM;
     }
-    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
+    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
+        status = LMC_ERR_BASE_WRONG;
+    return status;
 }
 
 /* The payload of a block that has a prediction is what was written: all that can be told without
@@ -15133,20 +15166,21 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction. */
+ * where there is none, and not used where the block has no prediction; is_own: it is made of the
+ * file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
-                                         const lmc_block_info *info, const uint8_t *base, void *ws,
-                                         size_t ws_size)
+                                         const lmc_block_info *info, const uint8_t *base,
+                                         int is_own, void *ws, size_t ws_size)
 {
     uint32_t crc = info->crc;
-#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
-    LMC__COUNT_DECODED(info->size);
-#endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
     if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -15161,7 +15195,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         if (info->has_prediction) {
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
@@ -15188,12 +15222,10 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
-    if (info.has_prediction) {
-        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+    if (info.has_prediction && o.prediction)
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
-    }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)o.prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -15681,7 +15713,7 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ===================================================================== */
 
-/* How fine the grid of each element is (spec 7.6).
+/* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
@@ -16249,7 +16281,7 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
  * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
  * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
  * over the interval of each point; then the grid is used and the loss measured, and made finer
@@ -16286,9 +16318,9 @@ typedef struct lmc__fitted {
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
- * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
- * grid counts again. */
+ * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
+ * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
+ * moved grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -16456,8 +16488,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * used where every machine gets the same result, and for what is reported. So the quantiser, and
  * with it all that is written, is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
- * mistake here would cost size or precision, not correctness. */
+ * The fit decides how, never what is right: any grid and table make a valid block
+ * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -16738,6 +16770,8 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -16815,14 +16849,15 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, ws, wave->workspace_size - wave->temp_size);
+    job->status =
+        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
+                          job->is_own, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
@@ -16981,7 +17016,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
  * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
  *
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
@@ -17040,7 +17075,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
@@ -17406,6 +17441,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base ? base + (size_t)start : NULL;
+    job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
@@ -17575,7 +17611,7 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 9.2. */
+ * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -18100,8 +18136,6 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* of the block's content, in coder.pieces */
     size_t first_piece, n_pieces;
-    /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_own_prediction;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
@@ -18359,8 +18393,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
- * is a wrong base, unless it was made from this very file. */
+/* Decodes a job's block, or compares it if it is written already. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -18378,8 +18411,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
-    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
-        job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -18916,7 +18947,7 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 5.1), read (put_files.h writes them), and the list of all files of a snapshot
+/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
  * that they make.
  *
  * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
@@ -19024,6 +19055,7 @@ static void lmc__remove_stream(lmc__listing *l)
     l->streams.size = l->n_streams * sizeof *stream;
 }
 
+#ifndef LMC_NO_ENCODER
 typedef struct lmc__stream_search {
     const lmc__listed_file *files;
     uint64_t position;
@@ -19046,10 +19078,11 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
     return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
                            lmc__is_file_before, &search);
 }
+#endif
 
 /* -- rules -- */
 
-/* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
  * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -19090,7 +19123,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
  * number are strings. What is added to the enum later has none: w->dtype of writing must be
  * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
@@ -19116,8 +19149,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
-    /* R5.1-4 */
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -19134,7 +19167,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -19163,25 +19196,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
     e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R5.1-24 */
+        /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
         for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
-            /* R5.1-25 */
+            /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -19195,23 +19228,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
-    /* R2.1-3 */
+    /* R2-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -19219,10 +19252,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
-        /* R5.1-30 */
+        /* R4-38 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
     }
     return LMC_OK;
 }
@@ -19243,10 +19276,10 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R5.1-5 */
+        /* R4-16 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -19284,13 +19317,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
     return LMC_OK;
 }
 
@@ -19310,7 +19343,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -19328,13 +19361,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -19352,7 +19385,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -19378,7 +19411,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -19392,7 +19425,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -19466,7 +19499,7 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
+/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
@@ -19674,7 +19707,7 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *
@@ -20213,7 +20246,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R10.2-1, R10.2-2 */
+        /* R8-13 */
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
@@ -20222,7 +20255,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
                    LMC_ERR_CORRUPT);
         next.name = c->p;
         next.size = key_size;
-        /* R10.2-3 */
+        /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
         (void)lmc__take_bytes(c, (size_t)key_size + value_size);
@@ -20232,7 +20265,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as
+/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
  * fingerprints are not. It takes several times as long as all else, so it is done only if the
  * caller asks.
  *
@@ -20436,13 +20469,13 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* R9.5-2 */
+    /* H-2 */
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* R9.5-5 */
+    /* H-5 */
     LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -20454,7 +20487,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
@@ -20477,9 +20510,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
  *   the base has                                               opening            see below
  *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
- *                                 codec/get_quantised.h        decoded, before
- *                                                              dst is written
+ *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *                                                              decoded
  *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
  *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
@@ -20492,8 +20524,8 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
  * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
  * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base, and compare its size, and its CRC in the same way. */
+ * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base; its size is compared, and then Content_CRC tells. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -21009,12 +21041,12 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 /* What random access may cost, and what it remembers so that it costs less.
  *
  * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
+ * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
  *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
  *    would have to hit a new block for every 64th part of one.
  *
@@ -21130,7 +21162,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (spec R12-7). It does not
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
  * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
@@ -21239,6 +21271,12 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
+
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+ * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
+ * once find them. */
+#define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
@@ -21613,7 +21651,7 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R5.2-18). */
+ * gap between them is a segment of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -21627,6 +21665,14 @@ static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
+/* A run that t shares with others ends behind it. */
+static int lmc__ends_run(const lmc_tensor *t)
+{
+    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
+               LMC__SHARED_RUN_SIZE <
+           t->size;
+}
+
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
  * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
@@ -21637,7 +21683,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R5.2-18). */
+     * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
@@ -21648,7 +21694,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
         if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
+            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
@@ -22391,7 +22438,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1).
+/* Small files, several of which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
@@ -22584,7 +22631,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 3 and 6), while the index grows in memory:
+ * (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
@@ -22795,7 +22842,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
@@ -22808,7 +22855,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
  *
@@ -22891,7 +22938,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 9.3), of which there
+ * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
  * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
  */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
@@ -22968,7 +23015,7 @@ LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__fini
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
  * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 9.3). */
+ * as it is of all files (spec 7.2). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -23444,7 +23491,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
@@ -23550,9 +23597,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
-    /* R10.1-1 */
+    /* R8-3 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     lmc__believe_facts(r, c.p);
@@ -23563,7 +23610,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R10.1-3 */
+    /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
@@ -23632,7 +23679,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
-    /* R10.3-6 */
+    /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
@@ -24050,8 +24097,10 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* the end of the source, while it is opened; else empty */
-    lmc__buffer tail;
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -24097,7 +24146,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
 {
     lmc__visit_windows(&r->as_base, visit, alloc_user);
     lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->tail, alloc_user);
+    visit(&r->held, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->fingerprints, alloc_user);
     visit(&r->names, alloc_user);
@@ -24110,18 +24159,25 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What is in the tail comes from there. The callback is not called for no
- * bytes. */
+/* All of it. What ends in bytes that are held comes from there, as far as they have it. The
+ * callback is not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    const uint64_t tail_at = r->source.size - r->tail.size;
-    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
-        offset + size > tail_at) {
-        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
-        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
+    const uint64_t held_end = r->held_at + r->held.size;
+    if (offset <= held_end && size <= held_end - offset && offset + size > r->held_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - r->held_at);
+        memcpy((uint8_t *)dst + size - n, r->held.data + (size_t)(offset + size - n - r->held_at),
+               n);
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* No bytes are held any more. */
+static void lmc__let_go(lmc_reader *r)
+{
+    lmc__free_buffer(&r->held);
+    r->held_at = 0;
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -24130,15 +24186,23 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file, to empty tables. */
+/* The INDX section, which is at that place and within the file, to empty tables. If it begins
+ * before what is held, the tail, it is read with as many bytes before it: these are held then, and
+ * have the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
+    const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, size));
-    LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
+    LMC__TRY(lmc__reserve(&t->index, before + size));
+    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
     t->index.size = (size_t)size;
+    if (before == 0) return LMC_OK;
+    memcpy(r->held.data, t->index.data, before);
+    r->held.size = before;
+    r->held_at = at - before;
+    memmove(t->index.data, t->index.data + before, (size_t)size);
     return LMC_OK;
 }
 
@@ -24179,9 +24243,29 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
- * when the run is wanted. */
-static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
+/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
+ * they stay.
+ *
+ * Who reads all of a run can do without them, if he has its code: each header says where the next
+ * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
+                                      const uint8_t *code, uint8_t *rows)
+{
+    size_t left = (size_t)(run->end - run->at), i;
+    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
+        lmc_block_info info;
+        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        lmc__store32(rows, (uint32_t)info.encoded_size);
+        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
+        code += info.encoded_size;
+        left -= info.encoded_size;
+    }
+    return LMC_OK;
+}
+
+/* Loads them. code: all of the run's, or NULL. */
+static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
@@ -24193,9 +24277,11 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->rows, size));
     LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    LMC__TRY(lmc__read_at(
-        r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-        t->rows.data + rows_at, (size_t)size));
+    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
+    else
+        LMC__TRY(lmc__read_at(
+            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
+            t->rows.data + rows_at, (size_t)size));
     block_at = lmc__table_blocks(t) + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
@@ -24214,16 +24300,27 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     return LMC_OK;
 }
 
-/* Those that came with the end of the source: to fetch them again would be a request for nothing.
- */
+/* Those of the run that were loaded last. */
+static void lmc__forget_rows(lmc_reader *r, size_t number)
+{
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    r->tables.rows.size = run->rows_at;
+    r->tables.block_at.size = 8 * run->first_block;
+    run->first_block = run->rows_at = SIZE_MAX;
+}
+
+/* Those that came with the index: to fetch them again would be a request for nothing. Those that
+ * are wrong are no reason not to open the file: whoever wants them will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
-    const uint64_t tail_at = r->source.size - r->tail.size,
-                   from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
     size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= tail_at)
-            LMC__TRY(lmc__load_rows(r, i));
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        enum lmc_status status = LMC_OK;
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+            status = lmc__load_rows(r, i, NULL);
+        if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
+    }
     return LMC_OK;
 }
 
@@ -24233,9 +24330,10 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
- * second one for what of a large index lies before it. The header itself is read where it is in the
- * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
+/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
+ * the header. A second one for what of a large index lies before it. The header itself is read
+ * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
+ * else it may be.
  *
  * The trailer's size of the file must be that of the source, and header, index and trailer must
  * leave nothing out: what lies between them the index accounts for. */
@@ -24249,10 +24347,11 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->tail, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
-    r->tail.size = tail_size;
-    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    LMC__TRY(lmc__reserve(&r->held, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
+    r->held.size = tail_size;
+    r->held_at = total - tail_size;
+    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -24278,7 +24377,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     }
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
-    lmc__free_buffer(&r->tail);
+    lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -24315,6 +24414,56 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
                            lmc__is_run_before, &search) -
            1;
+}
+
+/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
+ * memory. A source that several workers read at once is near: there each reads a block. */
+#define LMC__FETCH_SIZE ((uint64_t)16 << 20)
+
+/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
+ * at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
+                                         uint64_t *found)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const uint64_t block = at / run->run.block_size;
+    *found = is_end ? run->end : run->at;
+    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number, NULL));
+    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    return LMC_OK;
+}
+
+/* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
+ * the first ones, as much as is fetched at once, is read in one request, with the sections between
+ * them; the others follow when it is their turn. */
+static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
+                                      uint64_t size)
+{
+    const uint64_t end = offset + size;
+    size_t number, first;
+    uint64_t from, to;
+    if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
+    first = number = lmc__find_run(r, stream, offset);
+    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
+    to = lmc__run_at(r, first)->end;
+    if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
+    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
+        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
+        uint64_t next_to;
+        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
+                                   &next_to));
+        if (next_to - from > LMC__FETCH_SIZE) break;
+        to = next_to;
+    }
+    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
+    r->held.size = 0;
+    LMC__TRY(lmc__reserve(&r->held, to - from));
+    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
+    r->held.size = (size_t)(to - from);
+    r->held_at = from;
+    return LMC_OK;
 }
 
 /* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
@@ -24400,22 +24549,25 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* The code of n blocks of a run, from number first on, whose predictions are read; see
- * lmc__read_indexed_run. head: bytes of the prediction of the first block, if that is not wanted
- * whole. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t first, size_t n,
-                                      uint64_t offset, uint64_t end, uint8_t *dst, size_t head)
+/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
+ * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__fetched {
+    uint64_t first;
+    size_t n, head;
+} lmc__fetched;
+
+/* Decodes n of these blocks, from number first on. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
+                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
+                                      uint8_t *dst)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block + first;
+    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
+                          *const block_at = all_at + first, code_at = all_at[fetched->first];
     const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
-    const size_t in_size = (size_t)(block_at[n] - block_at[0]);
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
-    c->in[0].size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], in_size));
-    if (!r->options.parallel_reads) LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
@@ -24423,15 +24575,15 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         memset(block_job, 0, sizeof *block_job);
         block_job->run = number;
         job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
+        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
         wanted += job->keep;
         job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+                                                             : base->data + fetched->head;
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */
@@ -24443,39 +24595,94 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     return lmc__report_progress(c, wanted);
 }
 
+/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
+static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
+                                 uint64_t blocks_end, size_t wave)
+{
+    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    uint64_t n = lmc__min64(wave, blocks_end - first);
+    if (r->options.parallel_reads) return (size_t)n;
+    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
+        n++;
+    return (size_t)n;
+}
+
+/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
+ * read. */
+static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__buffer *const in = &r->coder->in[0];
+    const size_t size = (size_t)(run->end - run->at);
+    in->size = 0;
+    LMC__TRY(lmc__reserve(in, size));
+    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
+    return lmc__load_rows(r, number, in->data);
+}
+
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * a wave has, whose code lies side by side and is read at once.
+ * are fetched at once, whose code lies side by side.
  *
  * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the wave. */
-static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
-                                             uint8_t *dst, size_t size)
+ * reads them; from then on the code, and wave by wave. */
+static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
+                                        size_t size, int has_code)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
-    const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
-    lmc__coder *c = r->coder;
-    uint64_t first = offset / run->block_size;
-    LMC__TRY(lmc__load_rows(r, number));
-    while (first < blocks_end) {
-        const size_t n =
-            (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
-        size_t head = 0;
+    const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
+                 wave = lmc__count_jobs(r->coder->parallel, largest);
+    lmc__coder *const c = r->coder;
+    lmc__fetched fetched;
+    fetched.head = 0;
+    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
+         fetched.first += fetched.n) {
+        size_t done, n;
+        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status = lmc__read_predictions(r, run, first, n, offset, end, dst,
-                                           &r->base[run->prediction == LMC__PREDICT_OWN], &head);
+            status =
+                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
+                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
             r->digester = digester;
             LMC__TRY(status);
         }
         LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
-        first += n;
+        if (!has_code) {
+            const uint64_t *const block_at =
+                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
+            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
+            c->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&c->in[0], in_size));
+            if (!r->options.parallel_reads)
+                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
+        }
+        for (done = 0; done < fetched.n; done += n) {
+            n = lmc__min(wave, fetched.n - done);
+            LMC__TRY(
+                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        }
     }
     return LMC_OK;
+}
+
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
+                                             uint8_t *dst, size_t size)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    enum lmc_status status;
+    if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
+        run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
+        LMC__TRY(lmc__load_rows(r, number, NULL));
+        return lmc__read_blocks(r, number, offset, dst, size, 0);
+    }
+    LMC__TRY(lmc__fetch_whole_run(r, number));
+    status = lmc__read_blocks(r, number, offset, dst, size, 1);
+    if (status != LMC_OK) lmc__forget_rows(r, number);
+    return status;
 }
 
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
@@ -24532,6 +24739,7 @@ static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
         window = lmc__find_window(windows, run->stream, offset);
+        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         if (window) {
             part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
             memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
@@ -24558,6 +24766,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
     const enum lmc_status status =
         lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -24603,6 +24812,7 @@ static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
@@ -24620,6 +24830,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
     if (size == 0) return LMC_OK;
     is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
     status = lmc__read_runs(r, file_number, offset, dst, size);
+    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -24865,7 +25076,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 }
 
 /* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
@@ -24886,20 +25097,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t 
         offset += n;
         size -= n;
     }
-    return LMC_OK;
-}
-
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
-    *found = is_end ? run->end : run->at;
-    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -25171,10 +25368,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  * With it the same elements come out, and about the same size. That is not taken on trust: blocks
  * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
- * else. So the first head counts, the others must agree, and where they do not the tensor has no
- * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded.
+ * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
+ * something else. So the first head counts, the others must agree, and where they do not the tensor
+ * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
+ * checked; their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -25311,7 +25508,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number));
+    LMC__TRY(lmc__load_rows(r, number, NULL));
     block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
@@ -25701,10 +25898,9 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
-    lmc__segment *const segments =
-        (lmc__segment *)(void *)r->tables.segments.data + run->first_segment;
     uint32_t i;
-    for (i = 0; i < run->n_segments; i++) segments[i].start += start;
+    for (i = 0; i < run->n_segments; i++)
+        ((lmc__segment *)(void *)r->tables.segments.data)[run->first_segment + i].start += start;
     run->stream = stream;
     run->start = start;
 }
@@ -25723,10 +25919,11 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
     const size_t first = lmc__find_key(s, (uint64_t)number << 32),
                  behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
-    const lmc__found_block *const f = lmc__found_at(s, first);
+    const lmc__found_block *f;
     uint64_t last, n_missing, block = 0;
     size_t block_size, i;
     if (first == behind) return 0;
+    f = lmc__found_at(s, first);
     last = f[behind - first - 1].key & UINT32_MAX;
     block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
     if ((f->key & UINT32_MAX) == last && last != 0) return 0;
@@ -26127,7 +26324,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
                      ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
                            (number < w->next_block &&
                             (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
         LMC__TRY(lmc__begin_unknown_run(r, w));
     *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
@@ -26183,7 +26381,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     LMC__TRY(lmc__reserve(&s->range, info->size));
     if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
     status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
-                               NULL, c->wave.workspaces, c->wave.workspace_size);
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
     *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
     return LMC_OK;
 }
@@ -26315,7 +26513,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 4). */
+ * a wrong one is refused at once, as by any reader (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -26485,11 +26683,9 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL, c->wave.workspaces,
-                               c->wave.workspace_size);
-    if (status == LMC_ERR_BASE_MISSING) return prediction;
-    return status == LMC_ERR_BASE_WRONG && lmc__is_own_prediction(&run->run) ? LMC_ERR_CORRUPT
-                                                                             : status;
+                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
+                               c->wave.workspaces, c->wave.workspace_size);
+    return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
 /* The first intact one of the copies of a block, which begin with number i of those found. They
@@ -26957,7 +27153,7 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
  * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
+ * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
@@ -27698,7 +27894,8 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
+ * with each. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
@@ -27742,7 +27939,8 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
 }
 
 /* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
- * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
+ * header with anything else no loader takes, nor is such a file one of tensors
+ * (spec/foreign-bases.md). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";

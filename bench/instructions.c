@@ -40,9 +40,10 @@ static const char *const names[] = {"crc32c",
                                     "unflatten 5",
                                     "group 2",
                                     "ungroup 2",
+                                    "sum64",
                                     "count_ones"};
 /* as of bf16: six classes, equally full */
-static const lmc__grouping grouping = {6, 0, {43, 86, 128, 171, 213}};
+static const lmc__grouping grouping = {6, {43, 86, 128, 171, 213}};
 
 int main(int argc, char **argv)
 {
@@ -105,15 +106,16 @@ int main(int argc, char **argv)
         case 1:
         case 2:
         case 3:
-        case 4: k->split(&planes, a, n, 1u << (kernel - 1), 1); break;
+        case 4: k->split(&planes, a, n, 1u << (kernel - 1), LMC__ORDER_FLOAT); break;
         case 5:
         case 6:
         case 7:
         case 8:
             result += k->join_root(
-                k, a, lmc__join_from(&const_planes, NULL, NULL, 1u << (kernel - 5), 1), n, off);
+                k, a, lmc__join_from(&const_planes, NULL, 1u << (kernel - 5), LMC__ORDER_FLOAT), n,
+                off);
             break;
-        case 9: result += k->count_classes(k, counts, a, n, 2, &grouping, NULL); break;
+        case 9: k->count_classes(counts, a, n, 2, &grouping, NULL); break;
         case 10: result += (size_t)k->is_constant(a, n); break;
         case 11: k->map(b, a, n, table); break;
         case 12:
@@ -137,8 +139,11 @@ int main(int argc, char **argv)
         case 21: k->flatten(b, a, n, 0, kernel == 20 ? 2 : 5); break;
         case 22:
         case 23: k->unflatten(b, a, n, table, kernel == 22 ? 2 : 5); break;
-        case 24: result += k->group(k, &classes, a, a, n, 2, 1, &grouping); break;
-        case 25: result += k->ungroup(k, b, a, &sides, n, 2, 1, &grouping, off); break;
+        case 24: result += k->group(k, &classes, a, a, n, 2, LMC__ORDER_FLOAT, &grouping); break;
+        case 25:
+            result += k->ungroup(k, b, a, &sides, n, 2, LMC__ORDER_FLOAT, &grouping, off);
+            break;
+        case 26: result += (size_t)k->sum64(a, n); break;
         default: result += k->count_ones(a, n);
         }
     clock_gettime(CLOCK_MONOTONIC, &end);

@@ -86,36 +86,37 @@ static inline uint64_t read_counter(void)
 
 WRAP_RESULT(uint32_t, split_root,
             (K, const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n,
-             unsigned width, int rotate, uint64_t *crc64),
-            (IGNORE_K, planes, root, src, n, width, rotate, crc64))
+             unsigned width, enum lmc__order order, uint64_t *sum),
+            (IGNORE_K, planes, root, src, n, width, order, sum))
 WRAP_RESULT(uint32_t, join_root,
             (K, uint8_t *dst, lmc__join_source source, size_t n, lmc__streaming streaming),
             (IGNORE_K, dst, source, n, streaming))
-WRAP_RESULT(uint32_t, count_classes,
-            (K, size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
-             const lmc__grouping *grouping, uint8_t *tally),
-            (IGNORE_K, counts, base, n, width, grouping, tally))
+WRAP(count_classes,
+     (size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+      const lmc__grouping *grouping, uint8_t *tally),
+     (counts, base, n, width, grouping, tally))
 WRAP_RESULT(uint32_t, group,
             (K, lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n,
-             unsigned width, int subtract, const lmc__grouping *grouping),
-            (IGNORE_K, classes, src, base, n, width, subtract, grouping))
+             unsigned width, enum lmc__order order, const lmc__grouping *grouping),
+            (IGNORE_K, classes, src, base, n, width, order, grouping))
 WRAP_RESULT(uint32_t, ungroup,
             (K, uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
-             unsigned width, int subtract, const lmc__grouping *grouping, lmc__streaming streaming),
-            (IGNORE_K, dst, base, sides, n, width, subtract, grouping, streaming))
+             unsigned width, enum lmc__order order, const lmc__grouping *grouping,
+             lmc__streaming streaming),
+            (IGNORE_K, dst, base, sides, n, width, order, grouping, streaming))
 WRAP_RESULT(size_t, list_changes,
-            (K, uint32_t crcs[2], const lmc__changed *changed, size_t most, const uint8_t *src,
+            (K, uint32_t *crc, const lmc__changed *changed, size_t most, const uint8_t *src,
              const uint8_t *base, size_t n, unsigned width),
-            (IGNORE_K, crcs, changed, most, src, base, n, width))
+            (IGNORE_K, crc, changed, most, src, base, n, width))
 WRAP(rank_changes,
      (size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base, size_t n,
       unsigned width, const lmc__grouping *grouping, const lmc__changed *changed, size_t n_changed),
      (counts, ranks, base, n, width, grouping, changed, n_changed))
 WRAP_RESULT(uint32_t, patch,
             (K, uint8_t *dst, const uint8_t *base, const lmc__patches *changes, size_t n,
-             unsigned width, int subtract, const lmc__grouping *grouping, const uint8_t *tally,
-             lmc__streaming streaming),
-            (IGNORE_K, dst, base, changes, n, width, subtract, grouping, tally, streaming))
+             unsigned width, enum lmc__order order, const lmc__grouping *grouping,
+             const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming),
+            (IGNORE_K, dst, base, changes, n, width, order, grouping, tally, undo, streaming))
 WRAP_RESULT(size_t, partition,
             (uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
              unsigned split_at),
@@ -131,8 +132,10 @@ WRAP(unflatten,
 WRAP_RESULT(size_t, count_ones, (const uint8_t *mask, size_t size), (mask, size))
 WRAP_RESULT(int, is_constant, (const uint8_t *src, size_t n), (src, n))
 WRAP_RESULT(uint32_t, crc32c, (uint32_t crc, const uint8_t *p, size_t size), (crc, p, size))
-WRAP(join, (uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate),
-     (dst, planes, n, width, rotate))
+WRAP(join,
+     (uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+      enum lmc__order order),
+     (dst, planes, n, width, order))
 
 /* -- blocks -- */
 
@@ -152,11 +155,9 @@ static void run_block(const lmc__kernels *k, size_t block)
 {
     const size_t at = block * job.block_size, size = lmc__min(job.block_size, job.size - at);
     const uint8_t *const base = job.base ? job.base + at : NULL;
-    lmc_position position;
     lmc_block_info info;
     size_t encoded = 0;
     int way, step;
-    memset(&position, 0, sizeof position);
     for (way = 0; way < N_WAYS; way++) {
         lmc__streaming streaming;
         enum lmc_status status = LMC_OK;
@@ -164,13 +165,13 @@ static void run_block(const lmc__kernels *k, size_t block)
         memset(ticks, 0, sizeof ticks);
         if (way == ENCODE) {
             TIMED(TOTAL, status = lmc__encode_block(k, job.enc, job.cap, &encoded, job.src + at,
-                                                    size, base, job.dtype, 1, LMC_LEVEL_DEFAULT,
-                                                    position, job.ws, job.ws_size, NULL, NULL))
+                                                    size, base, job.dtype, 1, LMC_LEVEL_DEFAULT, 0,
+                                                    job.ws, job.ws_size, NULL, NULL))
         } else {
-            if (lmc__read_block_info(real, job.enc, encoded, position, &info) != LMC_OK)
+            if (lmc__read_block_info(real, job.enc, encoded, 0, &info) != LMC_OK)
                 fail("a block's header cannot be read", "");
             TIMED(TOTAL, status = lmc__decode_block(k, job.dst + at, streaming, job.enc, &info,
-                                                    base, job.ws, job.ws_size))
+                                                    base, 0, job.ws, job.ws_size))
         }
         if (status != LMC_OK) fail("a block failed: ", lmc_status_text(status));
         for (step = TOTAL; step < N_STEPS; step++)

@@ -293,7 +293,7 @@ static const char *check_values(const unsigned values[N_VALUES])
     if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE)
         return "the filter's first value is a level, -1 to 2";
     if (values[DTYPE] >= LMC_DTYPE_COUNT)
-        return "the filter's second value is a dtype's number, at most 22";
+        return "the filter's second value is a dtype's number, at most 27";
     return NULL;
 }
 
@@ -334,30 +334,25 @@ static herr_t set_local(hid_t dcpl, hid_t type, hid_t space)
     return text ? -1 : 1;
 }
 
-/* How many bytes the blocks at src decode to, and the options with which there is room for them:
- * the largest number of elements of one, and the greatest width. */
+/* How many bytes the blocks at src decode to, and the options with which there is room for them, in
+ * bytes: those take more than as many bytes of wider elements. */
 static enum lmc_status measure(const unsigned char *src, size_t src_size, uint64_t *size,
                                lmc_tensor_options *options)
 {
-    static const enum lmc_dtype wide[9] = {LMC_U8, LMC_U8, LMC_U16, LMC_U16, LMC_U32,
-                                           LMC_U8, LMC_U8, LMC_U8,  LMC_U64};
-    lmc_position position = {0, 0};
-    unsigned log2_n = 14, width = 1;
+    uint32_t number = 0;
     size_t at;
+    *options = LMC_TENSOR_OPTIONS(LMC_U8);
+    options->log2_block = 14;
     *size = 0;
-    for (at = 0; at < src_size; position.block++) {
+    for (at = 0; at < src_size; number++) {
         lmc_block_info info;
-        const enum lmc_status status = lmc_block_parse(src + at, src_size - at, position, &info);
+        const enum lmc_status status = lmc_block_parse(src + at, src_size - at, number, &info);
         if (status != LMC_OK) return status;
         if (info.encoded_size > src_size - at) return LMC_ERR_TRUNCATED;
         at += info.encoded_size;
-        *size += info.size; /* at most 2^23 for each 24 bytes: does not overflow */
-        if (info.width > width) width = info.width;
-        while (((uint32_t)1 << log2_n) < info.n) log2_n++;
+        *size += info.size; /* at most 2^22 for each 25 bytes: does not overflow */
+        while (((size_t)1 << options->log2_block) < info.size) options->log2_block++;
     }
-    *options = LMC_TENSOR_OPTIONS(wide[width]);
-    while (((size_t)width << log2_n) > LMC_MAX_BLOCK_SIZE) log2_n--;
-    options->log2_block = log2_n;
     return LMC_OK;
 }
 

@@ -61,11 +61,11 @@ int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, 
  * it may be anything. */
 int liblmc_decode(void *dst, const void *base, size_t size, const void *src, size_t src_size)
 {
-    lmc_tensor_options options = make_options("U64", base, size);
+    lmc_tensor_options options = make_options("U8", base, size);
     enum lmc_status status;
     size_t ws_size;
     void *ws;
-    options.log2_block = 20; /* with the widest dtype: room for any block */
+    options.log2_block = 22; /* of bytes: room for any block */
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size ? ws_size : 1);
     if (!ws) return LMC_ERR_MEMORY;

@@ -168,41 +168,41 @@ void fuzz_set_tier(unsigned number); /* modulo their number; 0 is the scalar one
 
 /* -- what is private in lmc.h (in lmc.c) -- */
 
-/* Lists of n > 0 bytes and masks of n > 0 bits (spec 8), in a workspace of
- * lmc_block_workspace_size(n). *used: bytes of src that they take. Encoding: 0 if there is no room.
- */
+/* Lists of n > 0 bytes and masks of n > 0 bits (spec 6), in a workspace of
+ * lmc_block_workspace_size(n, 1). *used: bytes of src that they take. Encoding: 0 if there is no
+ * room. */
 enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used,
                                  void *ws, size_t ws_size);
-enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src,
-                                 size_t size, size_t *used, void *ws, size_t ws_size);
-unsigned fuzz_frozen_counts(unsigned level, unsigned length); /* leaves of that length (spec 8.4) */
+enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, int is_of_class, size_t n,
+                                 const void *src, size_t size, size_t *used, void *ws,
+                                 size_t ws_size);
+unsigned fuzz_frozen_counts(unsigned level, unsigned length); /* leaves of that length (spec 6.4) */
 size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enum lmc_level level,
                         void *ws, size_t ws_size);
-size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,
-                        void *ws, size_t ws_size);
+size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, int is_of_class,
+                        const uint8_t *src, size_t n, void *ws, size_t ws_size);
 
-/* lmc_block_decode of a block whose header was read, as it is done within what is so large that it
- * is not to stay in caches: `ahead_size` bytes at ahead will be read next. */
-enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
-                                      const uint8_t *base, const void *ahead, size_t ahead_size,
-                                      void *ws, size_t ws_size);
+/* lmc_block_decode of a block whose header was read; what is wrong has the status of its rule,
+ * whatever the prediction. With `ahead` as it is done within what is so large that it is not to
+ * stay in caches: ahead_size bytes there will be read next. */
+enum lmc_status fuzz_decode_block(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
+                                  const uint8_t *base, const void *ahead, size_t ahead_size,
+                                  void *ws, size_t ws_size);
 
 /* See repair.h. Between fuzz_begin() and fuzz_end(). */
 size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base);
 void fuzz_repair_index(uint8_t *file, size_t size);
 
-/* Makes the Header_CRC of a block right, at position. */
-static inline void fuzz_seal_block(uint8_t *block, lmc_position position)
+/* Makes Header_CRC of a block right, of which size bytes are there; before it Payload_CRC, if there
+ * is one and the payload is whole. */
+static inline void fuzz_seal_block(uint8_t *block, size_t size, uint32_t number)
 {
-    uint8_t place[8];
-    uint32_t crc;
-    unsigned i;
-    for (i = 0; i < 4; i++) {
-        place[i] = (uint8_t)(position.run >> 8 * i);
-        place[4 + i] = (uint8_t)(position.block >> 8 * i);
-    }
-    crc = lmc_crc32c(lmc_crc32c(0, place, 8), block, 20);
-    fuzz_put32(block + 20, crc);
+    const size_t payload_size = fuzz_get32(block + 8);
+    uint8_t place[4];
+    if (block[2] & 4 && payload_size <= size - LMC_BLOCK_HEADER_SIZE)
+        fuzz_put32(block + 16, lmc_crc32c(0, block + LMC_BLOCK_HEADER_SIZE, payload_size));
+    fuzz_put32(place, number);
+    fuzz_put32(block + 20, lmc_crc32c(lmc_crc32c(0, place, 4), block, 20));
 }
 
 /* What a reader tells of its snapshot: all zero if there is none. */

@@ -2,13 +2,14 @@
 """Differential fuzzing: lmc.h against spec/lmc_decode.py, two decoders that share nothing but the spec.
 
 Usage: fuzz_python.py [--seconds N] [--files N] [--seed N] [--findings DIR] [--pure] [FILE or FILE.zip]...
-       fuzz_python.py --alone ...            lmc_decode.py alone: it must not raise anything but LmcError, and come to an end in time
+       fuzz_python.py --alone ...            lmc_decode.py alone: it must not raise anything but LmcError, come to an end in time, and read the same
+                                             by ranges
        fuzz_python.py --replay FILE...       what the two say of these files, one line each; with the bases of the vectors
 
 Valid vectors (and the valid ones of FILEs) are taken apart, changed in fields, payloads and structure, and put together by the builder of
-spec/make_vectors.py: sizes, CRCs, index and fingerprints are right again, so that a change is looked at and not just refused. Where a payload
+spec/encoder.py: sizes, CRCs, index and fingerprints are right again, so that a change is looked at and not just refused. Where a payload
 still decodes, its block gets the CRC of what it decodes to. Bodies of sections are changed as bytes, too. Both must accept the same files with the same content, names, fingerprints and
-metadata, or both refuse them; with which status is counted (a file that breaks several rules may get any of theirs, spec section 11).
+metadata, or both refuse them; with which status is counted (a file that breaks several rules may get any of theirs, R2-11).
 Prints the table of statuses at the end; differences go to DIR, with exit code 1. It ends after --seconds (default 60) or --files.
 --pure: CRCs by Python, too, slower. Needs build/fuzz/python.so, which fuzz/build makes, but for --alone. SPDX-License-Identifier: MIT
 """
@@ -17,6 +18,7 @@ import collections
 import copy
 import ctypes
 import hashlib
+import io
 import json
 import os
 import random
@@ -29,8 +31,11 @@ import zipfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "spec"))
+import bases  # noqa: E402
+import encoder  # noqa: E402
 import lmc_decode  # noqa: E402
 import make_vectors  # noqa: E402
+import ranges  # noqa: E402
 
 VECTORS = os.path.join(ROOT, "spec", "vectors")
 FLAT_DIFFERS = 100
@@ -44,7 +49,7 @@ TIMEOUT = 60                                   # seconds for one file
 class Tensor(ctypes.Structure):
     """lmc_tensor"""
     _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_uint), ("shape", ctypes.POINTER(ctypes.c_uint64)),
-                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("fingerprint", ctypes.c_uint8 * 32), ("twin", ctypes.c_void_p),
+                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("fingerprint", ctypes.c_uint8 * 16), ("twin", ctypes.c_void_p),
                 ("generation", ctypes.c_uint), ("measure", ctypes.c_int), ("error", ctypes.c_double), ("quantizer", ctypes.c_void_p),
                 ("base_parts", ctypes.c_void_p), ("n_base_parts", ctypes.c_size_t), ("reserved", ctypes.c_uint64 * 4)]
 
@@ -56,8 +61,6 @@ class Library:
         self.so.lmc_status_name.restype = ctypes.c_char_p
         self.so.lmc_crc32c.restype = ctypes.c_uint32
         self.so.lmc_crc32c.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
-        self.so.flat_crc64.restype = ctypes.c_uint64
-        self.so.flat_crc64.argtypes = [ctypes.c_uint64, ctypes.c_char_p, ctypes.c_size_t]
         self.so.flat_decode.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
                                         ctypes.POINTER(ctypes.c_size_t)]
         self.so.flat_decode_block.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -74,10 +77,6 @@ class Library:
         data = bytes(data)
         return self.so.lmc_crc32c(crc, data, len(data))
 
-    def crc64(self, data, crc=0):
-        data = bytes(data)
-        return self.so.flat_crc64(crc, data, len(data))
-
     def decode(self, data, base, tier):
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         status = self.so.flat_decode(data, len(data), base.flat if base else None, tier, ctypes.byref(text), ctypes.byref(size))
@@ -87,14 +86,14 @@ class Library:
 
     def decode_payload(self, block):
         """What the library takes the payload for, or None."""
-        builder = make_vectors.Builder()
-        make_vectors.add_block(builder, "", (0, 0), block)
+        builder = encoder.Builder()
+        encoder.add_block(builder, "", 0, block)
         dst = ctypes.create_string_buffer(len(block.data) + 1)
         status = self.status(self.so.flat_decode_block(dst, len(block.data), bytes(builder.out), len(builder.out), block.base))
         return dst.raw[:-1] if status in ("OK", "CHECKSUM") else None
 
-    def new_base(self, snapshot, depth):
-        base = self.so.flat_new_base(depth)
+    def new_base(self, snapshot):
+        base = self.so.flat_new_base()
         for file in snapshot.files:
             tensors = (Tensor * len(file.tensors))()
             for slot, t in zip(tensors, file.tensors):
@@ -102,18 +101,18 @@ class Library:
                 slot.offset, slot.size = t.offset, t.size
             snapshot.kept = getattr(snapshot, "kept", []) + [tensors]
             assert self.so.flat_add_file(base, file.path, file.kind, bytes(file.data), len(file.data), tensors, len(tensors)) == 0
-        fingerprint = ctypes.create_string_buffer(32)
+        fingerprint = ctypes.create_string_buffer(16)
         assert self.so.flat_identify_base(base, fingerprint) == 0 and fingerprint.raw == snapshot.fingerprint, "the two disagree about a base"
         return base
 
 
 # ---- The Python decoder ----
 
-def find_base(snapshot, bases, stream):
-    """In place of lmc_decode's: the paths of bases are the bases themselves."""
-    if not bases.paths:
+def find_base(snapshot, given, stream, reader=False):
+    """In place of that of bases.py: what is given are the bases themselves."""
+    if not given:
         raise lmc_decode.LmcError("BASE_MISSING", "")
-    for base in bases.paths:
+    for base in given:
         if base.fingerprint == snapshot.base_fingerprint:
             return base.snapshot
     raise lmc_decode.LmcError("BASE_WRONG", "")
@@ -138,7 +137,7 @@ def describe(snapshot):
         number(f.kind)
         string(f.path)
         number(f.mode is not None, f.mode or 0, f.mtime is not None, seconds, nanoseconds, f.crc)
-        out += f.fingerprint or bytes(32)
+        out += f.fingerprint or bytes(16)
         string(f.data)
         number(len(f.tensors))
         for t in f.tensors:
@@ -159,48 +158,45 @@ def decode(data, base):
     try:
         snapshot = lmc_decode.decode(data, [base] if base else [], limit=MAX_TOTAL_SIZE)
     except lmc_decode.LmcError as error:
+        try:
+            read_ranges(data, base)
+        except lmc_decode.LmcError:
+            pass
         return error.status, b""
+    assert read_ranges(data, base) == [file.data for file in snapshot.files], "the whole-file decoder and the range reader differ"
     return "OK", describe(snapshot)
+
+
+def read_ranges(data, base):
+    """The files, by ranges."""
+    reader = ranges.Reader(io.BytesIO(data), [base] if base else [], limit=MAX_TOTAL_SIZE)
+    return [reader.read(file, 0, file.size) for file in reader.files]
 
 
 def decode_payload(block):
     """As the end of lmc_decode.read_block; None if it does not decode."""
-    n, width, size = len(block.data) // block.width, block.width, len(block.data)
-    payload = lmc_decode.Cursor(make_vectors.join(block.payload), "payload")
-    g = block.grouping
+    payload = lmc_decode.Cursor(encoder.join(block.payload), "payload")
     try:
-        if block.layout == lmc_decode.STORED:
-            return bytes(payload.data)
-        if block.layout == lmc_decode.QUANTISED:
-            data = lmc_decode.read_quantised(payload, n, width, block.base)
-        else:
-            if g:
-                planes = lmc_decode.read_classes(payload, n, width, *lmc_decode.split_grouping(g), block.base or bytes(size))
-            elif block.joint:
-                planes = lmc_decode.read_joint_planes(payload, n, width, block.joint)
-            else:
-                planes = [lmc_decode.read_plane(payload, n) for _ in range(width)]
-            data = lmc_decode.join_planes(planes, n, block.residual, block.base)
-        payload.finish()
-        return data
-    except lmc_decode.LmcError:
+        return bytes(lmc_decode.decode_payload(payload, len(block.data) // block.width, block.width, block.order, block.layout, block.grouping,
+                                               block.base))
+    except (lmc_decode.LmcError, TypeError):   # the latter: classes, and no prediction
         return None
 
 
 # ---- Cases: files taken apart ----
 
 class Base:
-    """What make_vectors.build and both decoders want of a base."""
+    """What encoder.build and both decoders want of a base."""
 
-    def __init__(self, library, snapshot, depth):
-        self.fingerprint, self.depth, self.snapshot = snapshot.fingerprint, depth, snapshot
-        self.items = [bytes(file.data[t.offset:t.offset + t.size]) for file, t in lmc_decode.sort_items(snapshot)]
-        self.flat = library.new_base(snapshot, depth) if library else None
+    def __init__(self, library, snapshot):
+        self.fingerprint, self.snapshot = snapshot.fingerprint, snapshot
+        self.items = [bytes(file.data[t.offset:t.offset + t.size]) for file, t in snapshot.items]
+        self.flat = library.new_base(snapshot) if library else None
 
 
 class Case:
     """bits: Incompatible, None for what the content needs. extra: extension records of the index. mangle: changes a section's body, by the
-    name of its owner in make_vectors.build."""
+    name of its owner in encoder.build."""
 
     def __init__(self, items, metadata, base, extra=b""):
         self.items, self.metadata, self.base, self.patch, self.bits, self.extra, self.mangle = items, metadata, base, {}, None, extra, None
@@ -209,19 +205,19 @@ class Case:
         case = Case([copy.copy(item) for item in self.items], list(self.metadata), self.base, self.extra)
         case.patch, case.bits = dict(self.patch), self.bits
         for item in case.items:
-            if isinstance(item, make_vectors.Run):
+            if isinstance(item, encoder.Run):
                 item.blocks, item.segments = [copy.copy(block) for block in item.blocks], list(item.segments or ())
-            elif isinstance(item, make_vectors.Group):
+            elif isinstance(item, encoder.Group):
                 item.files = [copy.copy(source) for source in item.files]
                 for source in item.files:
                     source.tensors = list(source.tensors)
         return case
 
     def runs(self):
-        return [item for item in self.items if isinstance(item, make_vectors.Run)]
+        return [item for item in self.items if isinstance(item, encoder.Run)]
 
     def groups(self):
-        return [item for item in self.items if isinstance(item, make_vectors.Group)]
+        return [item for item in self.items if isinstance(item, encoder.Group)]
 
     def sources(self):
         return [source for group in self.groups() for source in group.files]
@@ -231,10 +227,10 @@ class Case:
 
     def build(self):
         Recorder.mangle = self.mangle
-        return make_vectors.build(self.items, self.metadata, self.patch, base=self.base, bits=self.bits, extra=self.extra)
+        return encoder.build(self.items, self.metadata, self.patch, base=self.base, bits=self.bits, extra=self.extra)
 
 
-class Recorder(make_vectors.Builder):
+class Recorder(encoder.Builder):
     """Keeps the value that each field would have: what there is to be patched."""
     mangle = None                              # pair of the owner of a section and a function of its body
 
@@ -246,79 +242,58 @@ class Recorder(make_vectors.Builder):
         self.fields[name] = value
         return super().value(name, value)
 
-    def section(self, owner, kind, number, body):
+    def section(self, owner, kind, body):
         self.owners.append(owner)
         if self.mangle and self.mangle[0] == owner:
-            body = [("body", self.mangle[1](make_vectors.join(body)))]
-        return super().section(owner, kind, number, body)
+            body = [("body", self.mangle[1](encoder.join(body)))]
+        return super().section(owner, kind, body)
 
 
 class Watch:
-    """Keeps what some functions of lmc_decode are called with, or return."""
+    """Keeps the extension records that lmc_decode reads."""
 
     def __init__(self):
-        self.segments, self.extras = [], []
+        self.extras = []
 
     def __enter__(self):
-        self.functions = lmc_decode.read_segments, lmc_decode.read_extensions
-        lmc_decode.read_segments, lmc_decode.read_extensions = self.read_segments, self.read_extensions
+        self.function, lmc_decode.read_extensions = lmc_decode.read_extensions, self.read_extensions
         return self
 
     def __exit__(self, *_):
-        lmc_decode.read_segments, lmc_decode.read_extensions = self.functions
-
-    def read_segments(self, *arguments):
-        predicted = self.functions[0](*arguments)
-        self.segments.append([size for _, _, size in predicted.pieces])
-        return predicted
+        lmc_decode.read_extensions = self.function
 
     def read_extensions(self, body):
         self.extras.append(bytes(body.data[body.at:]))
-        self.functions[1](body)
+        self.function(body)
 
 
 def take_apart(data, base, rng):
     """A valid file as a Case. How its tensor entries refer to one another is chosen anew."""
     with Watch() as watch:
         snapshot = lmc_decode.decode(data, [base] if base else [])
-    items, files, at, extras, segments_of_runs = [], 0, 80, iter(watch.extras), iter(watch.segments)
-    while True:
-        kind, _, size = struct.unpack_from("<4sIQ", data, at)
-        body = lmc_decode.Cursor(data[at + 24:at + 24 + size], "body")
-        at += 24 + size
-        if kind == b"INDX":
-            break
+    items, at, extras, runs = [], 64, iter(watch.extras), iter(snapshot.runs)
+    for kind, stored_size, body, files in snapshot.sections:
         if kind == b"FILE":
-            group, entries = make_vectors.Group(extra=next(extras)), []
-            group.files = []
-            for f in snapshot.files[files:files + body.varint()]:
-                source = make_vectors.Src(f.path, bytes(f.data), [entry_of(t, entries, rng) for t in f.tensors], f.kind, f.mode,
-                                          f.mtime if f.mtime is None else divmod(f.mtime, 10**9), make_vectors.UNKNOWN if f.unknown else f.size)
-                group.files.append(source)
-            files += len(group.files)
+            group, entries = encoder.Group(extra=next(extras)), []
+            group.files = [encoder.Src(f.path, bytes(f.data), [entry_of(t, entries, rng) for t in f.tensors], f.kind, f.mode,
+                                       f.mtime if f.mtime is None else divmod(f.mtime, 10**9), encoder.UNKNOWN if f.unknown else f.size)
+                           for f in files]
             items.append(group)
         elif kind == b"RUN ":
-            run_size, (log2, prediction, conversion) = body.varint(), body.fields("BBB")
-            run = make_vectors.Run([], [], log2, prediction, conversion, extra=next(extras))
-            last = -1
-            for real in next(segments_of_runs) if prediction else ():
-                if not run.segments:
-                    body.varint()              # N_Segments
-                size, reference, offset = body.varint(), body.varint(), 0
-                if reference:
-                    last += 1 + lmc_decode.unzigzag(reference - 1 >> 1)
-                    offset = body.varint() if reference - 1 & 1 else 0
-                run.segments.append((real if size else make_vectors.Rest(real), last + 1 if reference else 0, offset))
-            while run_size:
-                _, coding, predicted, grouping, n, payload_size = struct.unpack_from("<BBBBII", data, at)
-                width, size = 1 << (coding & 3), n << (coding & 3)
-                payload = [("payload", data[at + 24:at + 24 + payload_size])]
-                run.blocks.append(make_vectors.Block(bytes(size), width, coding >> 2 & 1, coding >> 5, payload, coding >> 3 & 3,
-                                                     b"" if predicted else None, grouping))
-                at, run_size = at + 24 + payload_size, run_size - size
+            real = next(runs)
+            sizes = [b - a for a, b in zip(real.segment_starts, real.segment_starts[1:])]
+            segments = [(size, 0 if number is None else number + 1, offset) for size, (number, offset) in zip(sizes, real.segments)]
+            run = encoder.Run([], segments, real.block_size.bit_length() - 1, real.prediction, extra=next(extras))
+            block, end = at + 20 + len(body), at + stored_size
+            while block < end:
+                _, width, coding, grouping, n, payload_size = struct.unpack_from("<BBBBII", data, block)
+                payload = [("payload", data[block + 24:block + 24 + payload_size])]
+                run.blocks.append(encoder.Block(bytes(n * width), width, coding & 3, coding >> 5, payload, b"" if coding & 4 else None, grouping))
+                block += 24 + payload_size
             items.append(run)
         else:
-            items.append(make_vectors.Section(kind, body.data))
+            items.append(encoder.Section(kind, data[at + 20:at + stored_size]))
+        at += stored_size
     return Case(items, list(snapshot.metadata), base, next(extras))
 
 
@@ -326,7 +301,7 @@ def entry_of(t, entries, rng):
     back = min(rng.choice((0, 1, 1, 2, 5)), len(entries))
     like = back and rng.randrange(4) and (entries[-back].dtype, entries[-back].shape, entries[-back].size) == (t.dtype, t.shape, t.size)
     entries.append(t)
-    return make_vectors.T(t.name, t.dtype, t.shape, t.offset, t.size, t.loss, back, bool(like))
+    return encoder.T(t.name, t.dtype, t.shape, t.offset, t.size, t.loss, back, bool(like))
 
 
 class Settler:
@@ -336,7 +311,7 @@ class Settler:
         self.library, self.memory = library, {}
 
     def content_of(self, block):
-        key = (make_vectors.join(block.payload), block.base, len(block.data), block.width, block.residual, block.layout, block.joint, block.grouping)
+        key = (encoder.join(block.payload), block.base, len(block.data), block.width, block.order, block.layout, block.grouping)
         if key not in self.memory:
             if len(self.memory) > 20000:
                 self.memory.clear()
@@ -348,16 +323,16 @@ class Settler:
     def settle(self, case):
         sources, stream, content = [], [], bytearray()
         for item in case.items:
-            if isinstance(item, make_vectors.Group):
+            if isinstance(item, encoder.Group):
                 self.fill(stream, content, True)
                 stream, content = item.files, bytearray()
                 sources += stream
                 self.fill(stream, content, False)
-            if not isinstance(item, make_vectors.Run):
+            if not isinstance(item, encoder.Run):
                 continue
             prediction = b""
             if item.prediction and any(block.base is not None for block in item.blocks):
-                prediction = make_vectors.prediction_of(item, item.segments, sources, case.base)
+                prediction = encoder.prediction_of(item, item.segments, sources, case.base)
             at = 0
             for block in item.blocks:
                 if block.base is not None:
@@ -380,7 +355,7 @@ class Settler:
             size = len(content) if source in last else 0 if source.kind else source.size
             source.data = bytes(content[at:at + size])
             at += len(source.data)
-            if complete and source in last and source.size != make_vectors.UNKNOWN:
+            if complete and source in last and source.size != encoder.UNKNOWN:
                 source.size = len(source.data)
 
 
@@ -389,7 +364,7 @@ class Settler:
 class Mutator:
     EDGES = [0, 1, 2, 3, 7, 8, 14, 15, 16, 20, 23, 24, 31, 32, 33, 63, 64, 127, 128, 255, 256, 257, 16383, 16384, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1,
              1 << 22, 1 << 24, 1 << 28, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 40) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
-    SPARES = [b"", b"\0", b"a", b"a/b", b"..", b"F32", b"BF16", b"\\", b"x\0y", b"RUN ", b"FILE", b"INDX", b"hash", b"pad ", b"\x80\0",
+    SPARES = [b"", b"\0", b"a", b"a/b", b"..", b"F32", b"BF16", b"\\", b"x\0y", b"RUN ", b"FILE", b"INDX", b"hash", b"BLKS", b"\x80\0",
               b"\xff" * 9 + b"\1", b"\xff" * 9 + b"\2", b"\0\0", b"\2\1x", b"\1\0"]
 
     def __init__(self, rng, donors):
@@ -458,28 +433,26 @@ class Mutator:
         blocks = case.blocks()
         if blocks:
             block = self.rng.choice(blocks)
-            spare = make_vectors.join(self.rng.choice(self.donors).payload) if self.donors else b""
-            block.payload = [("payload", self.bytes(make_vectors.join(block.payload), spare))]
+            spare = encoder.join(self.rng.choice(self.donors).payload) if self.donors else b""
+            block.payload = [("payload", self.bytes(encoder.join(block.payload), spare))]
 
     def manner(self, case):
-        """Width, residual, layout, classes of a block, and the number of its elements."""
+        """Width, order, layout, classes of a block, and the number of its elements."""
         blocks, r = case.blocks(), self.rng
         if not blocks:
             return
-        block, kind = r.choice(blocks), r.randrange(7)
+        block, kind = r.choice(blocks), r.randrange(6)
         if kind == 0:
-            block.residual ^= 1
+            block.order = r.randrange(3)
         elif kind == 1:
             block.layout = r.randrange(3)
         elif kind == 2:
-            block.joint = r.randrange(3)
-        elif kind == 3:
-            block.grouping = r.randrange(256)
-        elif kind == 4 and block.base is not None:
+            block.grouping = r.randrange(r.choice((16, 32, 256)))
+        elif kind == 3 and block.base is not None:
             block.base = None
-        elif kind == 4:
+        elif kind == 3:
             block.base = b""
-        elif kind == 5:
+        elif kind == 4:
             n = max(1, len(block.data) // block.width + r.choice((-8, -1, 1, 8)))
             block.data = bytes(n * block.width)
         else:
@@ -492,9 +465,9 @@ class Mutator:
         if not blocks:
             return
         block = r.choice(blocks)
-        other = make_vectors.random_block(make_vectors.Random(r.randrange(1 << 40))) if r.randrange(4) == 0 or not self.donors else r.choice(self.donors)
-        block.data, block.width, block.residual, block.layout = other.data, other.width, other.residual, other.layout
-        block.payload, block.joint, block.grouping = other.payload, other.joint, other.grouping
+        other = make_vectors.random_block(encoder.Random(r.randrange(1 << 40))) if r.randrange(4) == 0 or not self.donors else r.choice(self.donors)
+        block.data, block.width, block.order, block.layout = other.data, other.width, other.order, other.layout
+        block.payload, block.grouping = other.payload, other.grouping
         if other.base is None:
             block.base = None
 
@@ -520,50 +493,46 @@ class Mutator:
         if not runs:
             return
         run = r.choice(runs)
-        kind, i = r.randrange(6), r.randrange(len(run.segments)) if run.segments else 0
+        kind, i = r.randrange(4), r.randrange(len(run.segments)) if run.segments else 0
         if kind == 0:
-            run.prediction = r.randrange(4)
+            run.prediction = r.randrange(6)
             run.segments = run.segments or [(sum(len(block.data) for block in run.blocks), 0, 0)]
         elif kind == 1:
-            run.conversion = r.randrange(3)
-        elif kind == 2:
-            run.log2 = r.choice((14, 15, 16, 20, 23))
+            run.log2 = r.choice((14, 15, 16, 20, 22))
         elif run.segments:
             size, number, offset = run.segments[i]
-            if kind == 3:
+            if kind == 2:
                 run.segments[i] = (size, max(0, number + r.choice((-1, 0, 0, 1))), max(0, offset + r.choice((-16, -2, -1, 0, 1, 2, 16))))
-            elif kind == 4:
-                run.segments[i] = (make_vectors.Rest(size) if not isinstance(size, make_vectors.Rest) else int(size), number, offset)
             elif size > 1:
                 cut = r.choice((1, size - 1, r.randrange(1, size)))
-                run.segments[i:i + 1] = [(cut, number, offset), (int(size) - cut, number, offset + cut * (number > 0))]
+                run.segments[i:i + 1] = [(cut, number, offset), (size - cut, number, offset + cut * (number > 0))]
 
     def shell(self, case):
         """Sections, extension records, groups of files, Incompatible."""
         r, kind = self.rng, self.rng.randrange(6)
         if kind == 0:
-            name = r.choice((b"pad ", b"hash", b"gdir", b"zzzz", b"zZ9 ", b"DATA", b"FILX", b"1abc", b"a-bc"))
+            name = r.choice((b"note", b"hash", b"notE", b"zzzz", b"zZ9 ", b"DATA", b"FILX", b"1abc", b"a-bc"))
             body = bytes([1] + [0] * 7) + bytes(32) if name == b"hash" else bytes(r.randrange(9))
-            case.items.insert(r.randrange(len(case.items) + 1), make_vectors.Section(name, body))
+            case.items.insert(r.randrange(len(case.items) + 1), encoder.Section(name, body))
         elif kind == 1:
             case.bits = r.choice((None, r.randrange(32), 1 << r.randrange(64)))
         elif kind == 2:
-            record = b"".join(make_vectors.record(r.choice((0, 1, 2, 4, 300, (1 << 64) - 2)), bytes(r.randrange(3))) for _ in range(r.randrange(1, 3)))
+            record = b"".join(encoder.record(r.choice((0, 1, 2, 4, 300, (1 << 64) - 2)), bytes(r.randrange(3))) for _ in range(r.randrange(1, 3)))
             owner = r.choice([case] + case.groups() + case.runs())
             owner.extra = self.bytes(record) if r.randrange(3) == 0 else record
         elif kind == 3 and len(case.groups()) > 1:                             # two sections become one
-            i = r.choice([i for i, item in enumerate(case.items) if isinstance(item, make_vectors.Group)][1:])
-            before = [item for item in case.items[:i] if isinstance(item, make_vectors.Group)][-1]
+            i = r.choice([i for i, item in enumerate(case.items) if isinstance(item, encoder.Group)][1:])
+            before = [item for item in case.items[:i] if isinstance(item, encoder.Group)][-1]
             before.files += case.items.pop(i).files
         elif kind == 4:                                                        # a file more, or one in two
             group = r.choice(case.groups())
-            group.files.insert(r.randrange(len(group.files) + 1), make_vectors.Src(b"n%d" % r.randrange(9), kind=r.randrange(2)))
+            group.files.insert(r.randrange(len(group.files) + 1), encoder.Src(b"n%d" % r.randrange(9), kind=r.randrange(2)))
         elif case.groups():
             group = r.choice(case.groups())
             at = r.randrange(len(group.files)) if group.files else 0
             if group.files and group.files[at].path:
                 source, cut = group.files[at], r.randrange(len(group.files[at].data) + 1)
-                rest = make_vectors.Src(source.path + b"2", bytes(source.data[cut:]))
+                rest = encoder.Src(source.path + b"2", bytes(source.data[cut:]))
                 source.size, source.tensors = cut, [t for t in source.tensors if t.offset + t.size <= cut]
                 group.files.insert(at + 1, rest)
 
@@ -610,7 +579,7 @@ class Mutator:
             size = len(source.data)
             start = r.randrange(size + 1)
             length = r.randrange(size - start + 1)
-            more = make_vectors.T(b"t%d" % r.randrange(100), b"U8", (length,), start, length, back=r.randrange(2))
+            more = encoder.T(b"t%d" % r.randrange(100), b"U8", (length,), start, length, back=r.randrange(2))
             source.tensors = sorted(source.tensors + [more], key=lambda t: (t.offset, t.size))
 
     def mutate(self, case, fields, owners):
@@ -637,11 +606,10 @@ class Fuzzer:
         self.library = None if arguments.alone else Library(os.path.join(ROOT, "build", "fuzz", "python.so"))
         self.bases, self.cases, self.invalid = {}, [], []
         self.counts, self.examples, self.differences, self.dropped, self.slowest = collections.Counter(), {}, 0, 0, 0
-        make_vectors.crc, make_vectors.crc64 = lmc_decode.crc32c, lmc_decode.crc64                  # which are faster
+        encoder.crc = lmc_decode.crc32c       # which is faster
         if self.library and not arguments.pure:
-            lmc_decode.crc32c = make_vectors.crc = self.library.crc
-            lmc_decode.crc64 = make_vectors.crc64 = self.library.crc64
-        make_vectors.Builder = Recorder
+            lmc_decode.crc32c = encoder.crc = self.library.crc
+        encoder.Builder = Recorder
         self.settler = Settler(self.library)
         os.makedirs(arguments.findings, exist_ok=True)
         signal.signal(signal.SIGALRM, give_up)
@@ -649,29 +617,28 @@ class Fuzzer:
     # -- what there is to begin with --
 
     def load_vectors(self):
-        """All of them, and their bases: those that lmc_decode finds."""
+        """All of them, and their bases: those that bases.py finds."""
         with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
             manifest = json.load(file)
         self.files = [(kind, entry, self.read(os.path.join(VECTORS, kind, entry["name"] + ".lmc"))) for kind in ("valid", "invalid")
                       for entry in manifest[kind]]
-        find_real, found = lmc_decode.find_base, {}
+        find_real, found = bases.find_base, {}
 
-        def find_and_keep(snapshot, bases, stream):
-            base = find_real(snapshot, bases, stream)
+        def find_and_keep(snapshot, given, stream, reader=False):
+            base = find_real(snapshot, given, stream, reader)
             found[base.fingerprint] = base
             return base
 
-        lmc_decode.find_base = find_and_keep
+        bases.find_base = find_and_keep
         for _, entry, data in self.files:
-            if entry["base"] and bytes(data[32:64]) not in found:
+            if entry["base"] and bytes(data[32:48]) not in found:
                 try:
                     lmc_decode.decode(data, [os.path.join(VECTORS, path) for path in entry["base"]])
                 except lmc_decode.LmcError:
                     pass
-                if bytes(data[32:64]) in found:
-                    depth = struct.unpack_from("<I", data, 64)[0] - 1
-                    self.bases[bytes(data[32:64])] = Base(self.library, found[bytes(data[32:64])], depth)
-        lmc_decode.find_base = find_base
+                if bytes(data[32:48]) in found:
+                    self.bases[bytes(data[32:48])] = Base(self.library, found[bytes(data[32:48])])
+        bases.find_base = find_base
 
     @staticmethod
     def read(path):
@@ -680,7 +647,7 @@ class Fuzzer:
 
     def base_of(self, data):
         """The base that a file asks for; None if there is none, or none is known."""
-        return self.bases.get(bytes(data[32:64]))
+        return self.bases.get(bytes(data[32:48]))
 
     def files_of(self, paths):
         for path in paths:

@@ -1,4 +1,4 @@
-/* Hostile lists, trees and nested masks (spec 8), against a second decoder that is as simple as can
+/* Hostile lists, trees and nested masks (spec 6), against a second decoder that is as simple as can
  * be; and lists and masks that are encoded and decoded again. Input: the code, or the list; then 8
  * bytes of parameters. */
 #include "fuzz.h"
@@ -124,15 +124,15 @@ static const uint8_t *model_gaps(model *m, size_t n, unsigned s, int polarity)
     return bits;
 }
 
-static const uint8_t *model_mask(model *m, size_t n, unsigned t)
+static const uint8_t *model_mask(model *m, size_t n, unsigned t, int is_of_class)
 {
     static model_tree frozen[10];
     const uint8_t *mode, *list;
     uint8_t *bits;
     size_t i, size = (n + 7) / 8;
-    if (n < 256 || t == 3) return model_bits(m, n);
+    if (n < 256 || t == 2) return model_bits(m, n);
     mode = model_take(m, 1);
-    if (!mode || *mode > (t == 0 ? 64 : 20)) {
+    if (!mode || *mode > (is_of_class ? 64 : 20)) {
         m->refused = 1;
         return NULL;
     }
@@ -174,7 +174,7 @@ static const uint8_t *model_node(model *m, const model_tree *tree, unsigned d, u
         return list;
     }
     for (middle = a; tree->start[middle] < half; middle++) {}
-    bits = model_mask(m, n, t);
+    bits = model_mask(m, n, t, 0);
     if (m->refused) return NULL;
     for (i = 0; i < n; i++) n_ones += (size_t)is_set(bits, i);
     left = model_node(m, tree, d + 1, x, a, middle, n - n_ones, t);
@@ -240,7 +240,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = (size_t)fuzz_bits(&p, 16) + 1;
     const int at_start = (int)fuzz_bits(&p, 1), is_mask = (int)fuzz_bits(&p, 1),
               encodes = (int)fuzz_bits(&p, 1), n_class = (int)fuzz_bits(&p, 5);
-    const unsigned nesting = fuzz_bits(&p, 2), tier = fuzz_bits(&p, 4);
+    const unsigned kind = fuzz_bits(&p, 2), nesting = kind % 3, tier = fuzz_bits(&p, 4);
+    const int is_of_class = kind == 3;
     const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
     const uint8_t *input, *expected;
     uint8_t *output, *ws;
@@ -254,7 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_reserve(&input_guard, MOST_INPUT);
     fuzz_reserve(&code_guard, 2 * MOST_INPUT);
     fuzz_reserve(&output_guard, MOST_N);
-    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(8 * MOST_INPUT));
+    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(8 * MOST_INPUT, 1));
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     input = fuzz_copy(&input_guard, in.data, in.size, at_start);
@@ -266,16 +267,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             list_size = (n + 7) / 8;
             if (n % 8 && (input[in.size - 1] >> n % 8) != 0) return 0; /* no mask */
         } else list_size = n = in.size;
-        ws_size = lmc_block_workspace_size(n);
+        ws_size = lmc_block_workspace_size(n, 1);
         ws = fuzz_place(&workspace_guard, ws_size, at_start);
         code = fuzz_place(&code_guard, list_size + 1, !at_start);
-        code_size = is_mask ? fuzz_encode_mask(code, list_size + 1, nesting, input, n, ws, ws_size)
+        code_size = is_mask ? fuzz_encode_mask(code, list_size + 1, nesting, is_of_class, input, n,
+                                               ws, ws_size)
                             : fuzz_encode_list(code, list_size + 1, input, n, level, ws, ws_size);
         FUZZ_CHECK(code_size != 0);
         m.in = code;
         m.end = code + code_size;
     } else {
-        ws_size = lmc_block_workspace_size(n);
+        ws_size = lmc_block_workspace_size(n, 1);
         ws = fuzz_place(&workspace_guard, ws_size, at_start);
         list_size = is_mask ? (n + 7) / 8 : n;
         m.in = input;
@@ -283,7 +285,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         code_size = in.size;
     }
     output = fuzz_place(&output_guard, list_size, at_start);
-    status = is_mask ? fuzz_decode_mask(output, nesting, n, m.in, code_size, &used, ws, ws_size)
+    status = is_mask ? fuzz_decode_mask(output, nesting, is_of_class, n, m.in, code_size, &used, ws,
+                                        ws_size)
                      : fuzz_decode_list(output, n, m.in, code_size, &used, ws, ws_size);
     FUZZ_CHECK(status == LMC_OK || status == LMC_ERR_CORRUPT);
     if (encodes)
@@ -293,7 +296,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     m.stop = model_memory + sizeof model_memory;
     m.refused = 0;
     data = m.in;
-    expected = is_mask ? model_mask(&m, n, nesting) : model_list(&m, n);
+    expected = is_mask ? model_mask(&m, n, nesting, is_of_class) : model_list(&m, n);
     FUZZ_CHECK(m.refused == (status != LMC_OK));
     if (status == LMC_OK)
         FUZZ_CHECK(used == (size_t)(m.in - data) && memcmp(output, expected, list_size) == 0);

@@ -231,7 +231,7 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
             part = fuzz_place(&io_part_guard, size, !io->at_start);
             part_status = lmc_reader_read_file(reader, i, offset, part, size);
             /* salvage: runs that it guesses may overlap; of all of it, the fingerprint says enough,
-             * and a block's Content_CRC may be any (spec R7-17) */
+             * and a block's Content_CRC may be any (spec R5-14) */
             if (status == LMC_OK)
                 FUZZ_CHECK(part_status == LMC_OK
                                ? memcmp(part, all + offset, size) == 0
@@ -421,8 +421,8 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                lmc_reader_can_restore_in_place(NULL, &can) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL &&
                lmc_dtype_find(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
-               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_block_workspace_size(0) == 0 &&
-               lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
+               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_block_workspace_size(0, 1) == 0 &&
+               lmc_block_workspace_size(LMC_MAX_BLOCK_SIZE + 1, 1) == 0);
     file = io_open(data, size, 0, 0);
     if (lmc_reader_open(&reader, &source, NULL) == LMC_OK) {
         const size_t n_files = fuzz_info(reader).n_files;

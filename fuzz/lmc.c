@@ -161,13 +161,14 @@ enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t
     return LMC_OK;
 }
 
-enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src,
-                                 size_t size, size_t *used, void *ws, size_t ws_size)
+enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, int is_of_class, size_t n,
+                                 const void *src, size_t size, size_t *used, void *ws,
+                                 size_t ws_size)
 {
     lmc__decoder d;
     const uint8_t *mask;
     open_decoder(&d, src, size, ws, ws_size);
-    LMC__TRY(lmc__get_mask(&d, nesting, n, &mask));
+    LMC__TRY(lmc__get_mask(&d, nesting, is_of_class, n, &mask));
     memcpy(dst, mask, (n + 7) / 8);
     *used = (size_t)(d.in - (const uint8_t *)src);
     return LMC_OK;
@@ -201,8 +202,8 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
                : 0;
 }
 
-size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,
-                        void *ws, size_t ws_size)
+size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, int is_of_class,
+                        const uint8_t *src, size_t n, void *ws, size_t ws_size)
 {
     lmc__encoder e;
     uint8_t *mask;
@@ -210,8 +211,7 @@ size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *
     mask = lmc__push_list(&e.stack, (n + 7) / 8);
     if (!mask) return 0;
     memcpy(mask, src, (n + 7) / 8);
-    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8),
-                              n % 2 ? lmc__class_gaps : lmc__tree_gaps)
+    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8), is_of_class)
                ? (size_t)(e.out - (uint8_t *)dst)
                : 0;
 }
@@ -221,15 +221,15 @@ unsigned fuzz_frozen_counts(unsigned level, unsigned length)
     return lmc__frozen_counts[level][length - 1];
 }
 
-enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
-                                      const uint8_t *base, const void *ahead, size_t ahead_size,
-                                      void *ws, size_t ws_size)
+enum lmc_status fuzz_decode_block(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
+                                  const uint8_t *base, const void *ahead, size_t ahead_size,
+                                  void *ws, size_t ws_size)
 {
     lmc__streaming streaming = lmc__no_streaming;
     streaming.is_on = ahead != NULL;
     streaming.next = (const uint8_t *)ahead;
     streaming.next_size = ahead_size;
-    return lmc__decode_block(lmc__get_kernels(), dst, streaming, src, info, base, ws, ws_size);
+    return lmc__decode_block(lmc__get_kernels(), dst, streaming, src, info, base, 1, ws, ws_size);
 }
 
 #include "repair.h"

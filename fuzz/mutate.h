@@ -74,25 +74,13 @@ static inline uint64_t mutate_get_varint(const uint8_t *p, size_t *at, size_t en
     return v;
 }
 
-/* Of an index: where the next entry begins, from `at` on, whose section has a Head_CRC that is
- * right; or the end. (What stands before it, only who parses the section before knows.) */
-static inline size_t mutate_find_entry(const uint8_t *p, size_t at, size_t size)
-{
-    for (; at + 32 <= size; at++)
-        if (fuzz_get32(p + at + 24) == lmc_crc32c(0, p + at + 8, 16) &&
-            memcmp(p + at + 8, "INDX", 4) != 0)
-            return at;
-    return size;
-}
-
 /* The blocks of a run whose body is p[body .. at). Returns where they end. */
 static inline size_t mutate_split_blocks(mutate_parts *parts, const uint8_t *p, size_t body,
                                          size_t at, size_t size)
 {
-    uint64_t rest = mutate_get_varint(p, &body, at), block;
-    if (body >= at) return at;
-    block = (uint64_t)1 << (p[body] & 31);
-    for (; rest != 0 && size - at >= 24 && p[at] == 0xB1; rest -= rest < block ? rest : block) {
+    uint64_t rest = mutate_get_varint(p, &body, at), block = mutate_get_varint(p, &body, at);
+    if (body >= at || block == 0) return at;
+    for (; rest != 0 && size - at >= 24 && p[at] == 0xB2; rest -= rest < block ? rest : block) {
         const size_t payload = fuzz_get32(p + at + 8);
         if (payload > size - at - 24) break;
         mutate_add(parts, at, 20, 0, 0);
@@ -102,38 +90,56 @@ static inline size_t mutate_split_blocks(mutate_parts *parts, const uint8_t *p, 
     return at;
 }
 
+/* The entries of an index, p[at .. size), each with what stands behind it up to the next one: a
+ * kind, one or two varints, and a body. What is not of a body only who parses that before knows, so
+ * the next entry is looked for. */
+static inline void mutate_split_entries(mutate_parts *parts, const uint8_t *p, size_t at,
+                                        size_t size)
+{
+    while (size - at >= 6 && (p[at] == 'F' || p[at] == 'R' || (p[at] >= 'a' && p[at] <= 'z'))) {
+        const int is_ancillary = p[at] >= 'a' && p[at] <= 'z';
+        size_t body = at + 4, end;
+        uint64_t body_size = 0;
+        (void)mutate_get_varint(p, &body, size);
+        if (!is_ancillary) body_size = mutate_get_varint(p, &body, size);
+        if (body_size > size - body) break;
+        mutate_add(parts, at, body - at, 0, 0);
+        mutate_add(parts, body, (size_t)body_size, 0, 0);
+        end = at = body + (size_t)body_size;
+        if (p[body - 1] == 0 || is_ancillary) continue;
+        while (end + 4 <= size && memcmp(p + end, "FILE", 4) != 0 &&
+               memcmp(p + end, "RUN ", 4) != 0)
+            end++;
+        if (end + 4 > size) break;
+        mutate_add(parts, at, end - at, 0, 0); /* the facts of files */
+        at = end;
+    }
+    if (at < size) mutate_add(parts, at, size - at, 0, 0); /* metadata */
+}
+
 /* The parts of size bytes at p, as far as they make sense. */
 static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t size, int is_index)
 {
-    size_t at = 80;
+    size_t at = 64;
     parts->n = 0;
-    mutate_add(parts, 0, size < 80 ? size : 80, 0, 0);
-    /* the entries are 8 bytes and a section each, then what is not in the section */
-    if (is_index && size >= 264) {
-        mutate_add(parts, 80, 144, 0, 0);
+    mutate_add(parts, 0, size < 64 ? size : 64, 0, 0);
+    if (is_index && size >= 64 + 20 + 88 + 40) {
+        mutate_add(parts, 64, 20 + 88, 0, 0);
         mutate_add(parts, size - 40, 40, 0, 0);
-        at = 224;
-        size -= 40;
+        mutate_split_entries(parts, p, 64 + 20 + 88, size - 40);
+        return;
     }
-    while (size > at && size - at >= 32) {
-        const size_t head = at + (is_index ? 8 : 0), body = head + 24;
-        uint64_t body_size = mutate_get64(p + head + 8);
-        const int is_ancillary = p[head] >= 'a' && p[head] <= 'z';
-        if (is_index && mutate_find_entry(p, at, at + 32) != at) break;
-        if (is_index && is_ancillary) body_size = 0; /* which is not here */
-        if (body > size || body_size > size - body ||
-            (p[head] != 'F' && p[head] != 'R' && !is_ancillary))
-            break;
-        mutate_add(parts, head, 4, 0, 0);
-        mutate_add(parts, body, (size_t)body_size, head + 8, 8);
+    while (size > at && size - at >= 20) {
+        const size_t body = at + 20;
+        const uint64_t body_size = mutate_get64(p + at + 4);
+        const int is_ancillary = p[at] >= 'a' && p[at] <= 'z', is_run = p[at] == 'R';
+        if (body_size > size - body || (p[at] != 'F' && !is_run && !is_ancillary)) break;
+        mutate_add(parts, at, 4, 0, 0);
+        mutate_add(parts, body, (size_t)body_size, at + 4, 8);
         at = body + (size_t)body_size;
-        if (is_index) {
-            const size_t next = mutate_find_entry(p, at, size);
-            mutate_add(parts, at, next - at, 0, 0);
-            at = next;
-        } else if (p[head] == 'R') at = mutate_split_blocks(parts, p, body, at, size);
+        if (is_run) at = mutate_split_blocks(parts, p, body, at, size);
     }
-    if (at < size) mutate_add(parts, at, size - at, 0, 0); /* metadata; or index and trailer */
+    if (at < size) mutate_add(parts, at, size - at, 0, 0); /* BLKS, index and trailer */
 }
 
 /* Changes one of the parts; the file may grow to max_size. Returns its new size. */

@@ -56,7 +56,7 @@ static void *copy(const void *data, size_t size)
     return p;
 }
 
-struct flat_base *flat_new_base(uint32_t chain_depth);
+struct flat_base *flat_new_base(void);
 int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size,
                   const lmc_tensor *tensors, size_t n_tensors);
 int flat_identify_base(struct flat_base *b, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
@@ -65,17 +65,15 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
 int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
                       const void *prediction);
 void flat_free(uint8_t *text);
-uint64_t flat_crc64(uint64_t crc, const void *data, size_t size);
 
 /* Lives as long as the process. */
-struct flat_base *flat_new_base(uint32_t chain_depth)
+struct flat_base *flat_new_base(void)
 {
     struct flat_base *b = (struct flat_base *)calloc(1, sizeof *b);
     if (!b) abort();
     b->base.get_file = get_file;
     b->base.read = read_base;
     b->base.user = b;
-    b->base.chain_depth = chain_depth;
     return b;
 }
 
@@ -268,25 +266,22 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     return status;
 }
 
-/* A block at position {0, 0} of size decoded bytes. After LMC_ERR_CHECKSUM dst holds what the
- * payload decodes to, whatever Content_CRC says. */
+/* A block of number 0 of size decoded bytes. After LMC_ERR_CHECKSUM dst holds what the payload
+ * decodes to, whatever Content_CRC says; so it is with another prediction, too. */
 int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
                       const void *prediction)
 {
-    const size_t ws_size = lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS);
+    const size_t ws_size = lmc_block_workspace_size(LMC_MAX_BLOCK_SIZE, 1);
     static void *ws;
-    lmc_block_options options = LMC_DEFAULTS;
-    size_t got;
+    lmc_block_info info;
+    enum lmc_status status = lmc_block_parse(block, block_size, 0, &info);
     if (!ws) ws = malloc(ws_size);
     if (!ws) abort();
-    options.prediction = prediction;
-    options.prediction_size = prediction ? size : 0;
-    return (int)lmc_block_decode(dst, size, &got, block, block_size, &options, ws, ws_size);
-}
-
-uint64_t flat_crc64(uint64_t crc, const void *data, size_t size)
-{
-    return lmc__crc64_scalar(crc, (const uint8_t *)data, size);
+    if (status != LMC_OK) return (int)status;
+    if (info.size != size || info.encoded_size != block_size) return (int)LMC_ERR_CORRUPT;
+    return (int)lmc__decode_block(lmc__get_kernels(), (uint8_t *)dst, lmc__no_streaming,
+                                  (const uint8_t *)block, &info, (const uint8_t *)prediction, 1, ws,
+                                  ws_size);
 }
 
 void flat_free(uint8_t *text)

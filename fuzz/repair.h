@@ -11,26 +11,23 @@ typedef struct repairer {
     lmc__listing listing;
     lmc__index_builder index;
     lmc__buffer segments, items;
-    /* the section of hashes, and where its entry is in the index; or NULL */
-    uint8_t *hash_head;
-    size_t hash_entry;
+    uint8_t *hash_head; /* the section of hashes, or NULL */
     lmc__origin origin;
     lmc__digester digester; /* of the file at hand, number `file` */
     lmc__hasher hasher;
     size_t file;
-    uint32_t n_runs, n_ancillary;
+    uint32_t n_sections;
     unsigned used; /* features */
     uint64_t position;
     uint8_t *restored; /* all streams, one after another */
     size_t n_restored, starts[MOST_STREAMS];
 } repairer;
 
-static void seal_section(uint8_t *head, uint32_t number, uint64_t size, const lmc__kernels *k)
+static void seal_section(uint8_t *head, uint64_t size, const lmc__kernels *k)
 {
-    lmc__store32(head + 4, number);
-    lmc__store64(head + 8, size);
-    lmc__store32(head + 16, k->crc32c(0, head, 16));
-    lmc__store32(head + 20, k->crc32c(0, head + 24, (size_t)size));
+    lmc__store64(head + 4, size);
+    lmc__store32(head + 12, k->crc32c(0, head, 12));
+    lmc__store32(head + 16, k->crc32c(0, head + LMC__SECTION_HEADER_SIZE, (size_t)size));
 }
 
 /* Of an even minor version, which says nothing, also the features that the file makes use of: so
@@ -107,9 +104,9 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
             continue;
         }
         piece = lmc__plan_piece(&r->digester, (size_t)lmc__min64(size, left));
-        piece.crc64 = r->k->crc64(0, p, piece.size);
         piece.part_size = piece.size;
-        piece.part_crc = r->k->crc32c(0, p, piece.size);
+        piece.part_crc = piece.crc = r->k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(r->k, p, piece.size, piece.phase);
         r->digester.fingerprints = lmc__index_fingerprints(&r->index);
         lmc__absorb_piece(&r->digester, &piece);
         LMC__TRY(lmc__hash_content(&r->hasher, p, piece.size));
@@ -119,60 +116,42 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
     return LMC_OK;
 }
 
-/* What a block must be allowed to be. */
-static unsigned block_features(const uint8_t *header)
-{
-    unsigned features = 0;
-    if (header[1] >> LMC__JOINT_SHIFT & 3) features |= LMC__FEATURE_JOINT;
-    if (header[1] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED) features |= LMC__FEATURE_QUANTIZED;
-    return features;
-}
-
 /* One block at p, of which `left` bytes are there, that should decode to size bytes. Returns what
  * it takes, or 0. */
 static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, uint8_t *p,
                            size_t left, size_t size)
 {
-    static uint8_t base[8 << 20], workspace[32 << 20];
-    const lmc__streaming off = {0, NULL, 0, NULL};
-    lmc_position position;
+    static uint8_t base[LMC_MAX_BLOCK_SIZE], workspace[40 << 20];
     lmc_block_info info;
     enum lmc_status status;
     uint8_t *const out = r->restored + r->n_restored;
-    position.run = r->n_runs - 1;
-    position.block = (uint32_t)number;
     if (left < LMC_BLOCK_HEADER_SIZE || size > RESTORED_CAP - r->n_restored) return 0;
-    fuzz_seal_block(p, position);
-    if (lmc__read_block_info(r->k, p, left, position, &info) != LMC_OK ||
+    fuzz_seal_block(p, left, (uint32_t)number);
+    if (lmc__read_block_info(r->k, p, left, (uint32_t)number, &info) != LMC_OK ||
         info.encoded_size > left || info.size != size)
         return 0;
-    if (info.has_prediction) {
-        if (run->prediction == LMC__PREDICT_ZERO ||
-            lmc__read_prediction(&r->origin, run, number * run->block_size, base, size) != LMC_OK)
-            return 0;
-        lmc__store32(p + 16, r->k->crc32c(0, base, size));
-        fuzz_seal_block(p, position);
-        info.base_crc = lmc__load32(p + 16);
-    }
-    status = lmc__decode_block(r->k, out, off, p, &info, info.has_prediction ? base : NULL,
-                               workspace, sizeof workspace);
+    if (info.has_prediction &&
+        (run->prediction == LMC__PREDICT_ZERO ||
+         lmc__read_prediction(&r->origin, run, number * run->block_size, base, size) != LMC_OK))
+        return 0;
+    status = fuzz_decode_block(out, p, &info, info.has_prediction ? base : NULL, NULL, 0, workspace,
+                               sizeof workspace);
     if (status != LMC_OK && status != LMC_ERR_CHECKSUM) return 0;
-    r->used |= block_features(p);
+    if (lmc__is_quantized(p)) r->used |= LMC__FEATURE_QUANTIZED;
     lmc__store32(p + 12, r->k->crc32c(0, out, size));
-    fuzz_seal_block(p, position);
+    fuzz_seal_block(p, left, (uint32_t)number);
     r->n_restored += size;
     return absorb(r, out, size) == LMC_OK ? info.encoded_size : 0;
 }
 
-static enum lmc_status repair_files(repairer *r, uint64_t at, const uint8_t *head,
-                                    const uint8_t *body, size_t size)
+static enum lmc_status repair_files(repairer *r, const uint8_t *body, size_t size)
 {
     const lmc__stream *stream;
     LMC__TRY(end_stream(r));
     LMC__CHECK(r->listing.n_streams < MOST_STREAMS, LMC_ERR_LIMIT);
     LMC__TRY(lmc__list_files(&r->listing, body, size));
     stream = lmc__stream_at(&r->listing, r->listing.n_streams - 1);
-    LMC__TRY(lmc__index_section(&r->index, at, head, body, size));
+    LMC__TRY(lmc__index_section(&r->index, "FILE", body, size));
     LMC__TRY(lmc__index_files(&r->index, &r->listing, stream));
     r->starts[r->listing.n_streams - 1] = r->n_restored;
     r->position = 0;
@@ -182,8 +161,8 @@ static enum lmc_status repair_files(repairer *r, uint64_t at, const uint8_t *hea
 }
 
 /* A RUN section, whose blocks begin at `*at`, up to their end. */
-static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const uint8_t *head,
-                                  const uint8_t *body, size_t body_size, size_t *at)
+static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const uint8_t *body,
+                                  size_t body_size, size_t *at)
 {
     lmc__run run;
     uint64_t block;
@@ -194,8 +173,7 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     if (run.prediction == LMC__PREDICT_OWN) r->used |= LMC__FEATURE_OWN;
-    LMC__TRY(lmc__index_section(&r->index, (size_t)(head - file), head, body, body_size));
-    r->n_runs++;
+    LMC__TRY(lmc__index_section(&r->index, "RUN ", body, body_size));
     for (block = 0; block < run.n_blocks; block++) {
         const size_t taken =
             repair_block(r, &run, block, file + *at, size - *at, lmc__block_size_at(&run, block));
@@ -207,7 +185,7 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
 }
 
 /* An ancillary section; hashes become those of what was restored, if the body has as many. */
-static enum lmc_status repair_ancillary(repairer *r, uint64_t at, uint8_t *head, uint64_t size)
+static enum lmc_status repair_ancillary(repairer *r, uint8_t *head, uint64_t size)
 {
     uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
     const lmc__buffer *const hashes = &r->hasher.hashes;
@@ -217,37 +195,36 @@ static enum lmc_status repair_ancillary(repairer *r, uint64_t at, uint8_t *head,
             size == LMC__HASH_BODY_SIZE + hashes->size) {
             memcpy(body + LMC__HASH_BODY_SIZE, hashes->data, hashes->size);
             r->hash_head = head;
-            r->hash_entry = r->index.entries.size;
         }
     }
-    seal_section(head, r->n_ancillary++, size, r->k);
-    return lmc__index_section(&r->index, at, head, NULL, 0);
+    seal_section(head, size, r->k);
+    return lmc__index_section(&r->index, (const char *)head, NULL, size);
 }
 
-/* Everything up to the index; returns where that may be, or 0. */
+/* Everything up to BLKS; returns where that may be, or 0. */
 static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
 {
     size_t at = LMC__HEADER_SIZE;
-    while (size - at >= LMC__SECTION_HEADER_SIZE && memcmp(file + at, "INDX", 4) != 0) {
+    while (size - at >= LMC__SECTION_HEADER_SIZE && memcmp(file + at, "BLKS", 4) != 0) {
         uint8_t *const head = file + at, *const body = head + LMC__SECTION_HEADER_SIZE;
-        const uint64_t body_size = lmc__load64(head + 8);
+        const uint64_t body_size = lmc__load64(head + 4);
         enum lmc_status status;
         if (body_size > size - at - LMC__SECTION_HEADER_SIZE) return 0;
         at += LMC__SECTION_HEADER_SIZE + (size_t)body_size;
-        if (lmc__is_lower((char)head[0])) {
-            status = repair_ancillary(r, (size_t)(head - file), head, body_size);
-        } else {
-            const int is_run = memcmp(head, "RUN ", 4) == 0;
-            seal_section(head, is_run ? r->n_runs : (uint32_t)r->listing.n_streams, body_size,
-                         r->k);
-            if (is_run) status = repair_run(r, file, size, head, body, (size_t)body_size, &at);
+        if (lmc__is_lower((char)head[0])) status = repair_ancillary(r, head, body_size);
+        else {
+            seal_section(head, body_size, r->k);
+            if (memcmp(head, "RUN ", 4) == 0)
+                status = repair_run(r, file, size, body, (size_t)body_size, &at);
             else if (memcmp(head, "FILE", 4) == 0)
-                status = repair_files(r, (size_t)(head - file), head, body, (size_t)body_size);
+                status = repair_files(r, body, (size_t)body_size);
             else return 0;
         }
         if (status != LMC_OK) return 0;
+        r->n_sections++;
     }
-    return r->listing.n_streams && end_stream(r) == LMC_OK ? at : 0;
+    if (!r->listing.n_streams || end_stream(r) != LMC_OK) return 0;
+    return lmc__index_run_end(&r->index) == LMC_OK ? at : 0;
 }
 
 /* That of the snapshot, whose n metadata entries are [p, end) or more; the section is sealed again.
@@ -265,42 +242,65 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
     LMC__TRY(lmc__state_files(&sha, &r->listing, r->hasher.hashes.data, &r->items));
     lmc__state_all_metadata(&sha, p, n);
     lmc__sha256_finish(&sha, head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE);
-    seal_section(head, lmc__load32(head + 4), lmc__load64(head + 8), r->k);
-    memcpy(r->index.entries.data + r->hash_entry + 8, head, LMC__SECTION_HEADER_SIZE);
+    seal_section(head, lmc__load64(head + 4), r->k);
     return LMC_OK;
 }
 
-/* Index and trailer at `at`, where an index was that may be right as to metadata. Returns the size
- * of the file. */
+/* A section at `*at`, which goes behind it. */
+static void put_section(repairer *r, uint8_t *file, size_t *at, const char *kind,
+                        const uint8_t *body, size_t size)
+{
+    uint8_t *const head = file + *at;
+    memcpy(head, kind, 4);
+    if (size) memcpy(head + LMC__SECTION_HEADER_SIZE, body, size);
+    seal_section(head, size, r->k);
+    *at += LMC__SECTION_HEADER_SIZE + size;
+}
+
+/* BLKS, index and trailer at `at`, where BLKS was, and behind it an index that may be right as to
+ * metadata. Returns the size of the file. */
 static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, size_t cap)
 {
-    uint8_t *const head = file + at, *const body = head + LMC__SECTION_HEADER_SIZE;
-    const lmc__buffer *const entries = &r->index.entries;
-    const size_t n_known = LMC__INDEX_BODY_SIZE + entries->size, old_left = size - at;
-    size_t more = 0, body_size; /* more: metadata and extension records */
-    lmc__index_head index_head;
-    memset(&index_head, 0, sizeof index_head);
-    if (old_left >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE) {
-        const uint64_t old_size = lmc__load64(head + 8);
-        if (old_size > n_known && old_size <= old_left - LMC__SECTION_HEADER_SIZE) {
-            more = (size_t)old_size - n_known;
-            index_head.n_metadata = lmc__load32(body + 84);
+    static uint8_t body[1 << 18];
+    const lmc__buffer *const entries = &r->index.entries, *const rows = &r->index.rows;
+    const size_t n_known = LMC__INDEX_BODY_SIZE + entries->size, left = size - at;
+    const uint8_t *old = file + at;
+    size_t more = 0, body_size, index_at; /* more: metadata and extension records */
+    lmc__index_head head;
+    memset(&head, 0, sizeof head);
+    if (n_known > sizeof body) return size;
+    if (left >= LMC__SECTION_HEADER_SIZE) {
+        const uint64_t old_rows = lmc__load64(old + 4);
+        if (old_rows <= left - LMC__SECTION_HEADER_SIZE &&
+            left - LMC__SECTION_HEADER_SIZE - old_rows >=
+                LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE) {
+            const uint64_t room = left - 2 * LMC__SECTION_HEADER_SIZE - old_rows;
+            old += LMC__SECTION_HEADER_SIZE + (size_t)old_rows;
+            if (lmc__load64(old + 4) > n_known && lmc__load64(old + 4) <= room &&
+                lmc__load64(old + 4) <= sizeof body) {
+                more = (size_t)lmc__load64(old + 4) - n_known;
+                old += LMC__SECTION_HEADER_SIZE;
+                head.n_metadata = lmc__load32(old + 84);
+                memcpy(body + n_known, old + n_known, more);
+            }
         }
     }
     body_size = n_known + more;
-    if (cap < at || cap - at < LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE)
+    if (cap < at ||
+        cap - at < 2 * LMC__SECTION_HEADER_SIZE + rows->size + body_size + LMC__TRAILER_SIZE)
         return size;
-    (void)repair_snapshot_hash(r, body + n_known, body + n_known + more, index_head.n_metadata);
+    (void)repair_snapshot_hash(r, body + n_known, body + body_size, head.n_metadata);
     if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
-    lmc__snapshot_fingerprint(&r->items, index_head.fingerprint);
-    memcpy(index_head.header, file, LMC__HEADER_SIZE);
-    index_head.n_sections = (uint32_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    memcpy(head, "INDX", 4);
-    lmc__put_index_head(body, &index_head);
-    memcpy(body + LMC__INDEX_BODY_SIZE, entries->data, entries->size);
-    seal_section(head, 0, body_size, r->k);
-    lmc__put_trailer(body + body_size, at, LMC__SECTION_HEADER_SIZE + body_size, r->k);
-    return at + LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE;
+    lmc__snapshot_fingerprint(&r->items, head.fingerprint);
+    memcpy(head.header, file, LMC__HEADER_SIZE);
+    head.n_sections = r->n_sections;
+    lmc__put_index_head(body, &head);
+    if (entries->size) memcpy(body + LMC__INDEX_BODY_SIZE, entries->data, entries->size);
+    put_section(r, file, &at, "BLKS", rows->data, rows->size);
+    index_at = at;
+    put_section(r, file, &at, "INDX", body, body_size);
+    lmc__put_trailer(file + at, index_at, at - index_at, r->k);
+    return at + LMC__TRAILER_SIZE;
 }
 
 /* A whole file, with the base that it may have; in memory of cap bytes. Returns its size, which may
@@ -326,6 +326,8 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
         if (at) size = repair_end(&r, file, at, size, cap);
     }
     lmc__free_buffer(&r.index.entries);
+    lmc__free_buffer(&r.index.rows);
+    lmc__free_buffer(&r.index.run_body);
     lmc__free_buffer(&r.segments);
     lmc__free_buffer(&r.items);
     lmc__free_buffer(&r.hasher.hashes);
@@ -353,19 +355,25 @@ static uint64_t repair_facts(lmc__listing *l, const uint8_t *body, size_t size,
     return at;
 }
 
-/* The same of a RUN section; *encoded: bytes of its blocks. */
-static uint64_t repair_blocks(const uint8_t *body, size_t size, const uint8_t *blocks,
-                              uint64_t left, uint64_t *encoded)
+/* A varint at *p, before end, which goes behind it; 0 if it makes no sense. */
+static int get_varint(uint8_t **p, const uint8_t *end, uint64_t *v)
 {
     lmc__cursor c;
-    lmc__run run;
-    uint64_t i;
-    c.p = body;
-    c.end = body + size;
-    if (lmc__get_run(&c, &run) != LMC_OK || run.n_blocks > left / LMC__BLOCK_ENTRY_SIZE) return 0;
-    *encoded = 0;
-    for (i = 0; i < run.n_blocks; i++) *encoded += lmc__load32(blocks + LMC__BLOCK_ENTRY_SIZE * i);
-    return LMC__BLOCK_ENTRY_SIZE * run.n_blocks;
+    c.p = *p;
+    c.end = end;
+    if (lmc__get_varint(&c, v) != LMC_OK) return 0;
+    *p += c.p - *p;
+    return 1;
+}
+
+/* Its new value, where that has as many bytes; else it stays. */
+static uint64_t put_varint(uint8_t *p, uint64_t old, uint64_t v)
+{
+    const unsigned n = lmc__varint_size(old);
+    unsigned i;
+    if (lmc__varint_size(v) != n) return old;
+    for (i = 0; i < n; i++) p[i] = (uint8_t)((v >> 7 * i & 127) | (i + 1 < n ? 128u : 0u));
+    return v;
 }
 
 /* What the harness of indexes reads: header, INDX section and trailer, with nothing between
@@ -376,8 +384,8 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     uint8_t *const head = file + LMC__HEADER_SIZE, *const body = head + LMC__SECTION_HEADER_SIZE,
                    *const trailer = file + size - LMC__TRAILER_SIZE;
     uint8_t *p = body + LMC__INDEX_BODY_SIZE;
-    uint32_t n_files = 0, n_runs = 0, n_ancillary = 0;
-    uint64_t offset = LMC__HEADER_SIZE;
+    uint64_t offset = LMC__HEADER_SIZE, n_blocks = 0;
+    uint32_t n_sections = 0;
     lmc__listing listing;
     lmc__buffer items;
     lmc__index_head index_head;
@@ -389,45 +397,45 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     lmc__init_buffer(&items, NULL);
     seal_header(file, LMC__KNOWN_FEATURES, k);
     memcpy(head, "INDX", 4);
-    while (sound && trailer - p >= 8 + (int)LMC__SECTION_HEADER_SIZE) {
-        uint8_t *const inner = p + 8 + LMC__SECTION_HEADER_SIZE;
-        const uint64_t inner_size = lmc__load64(p + 16);
-        uint64_t more = 0, encoded = 0;
-        if (lmc__is_lower((char)p[8])) { /* its body is not here, and Body_CRC may be any */
-            if (inner_size >= LMC__MAX_BODY_SIZE) break;
-            lmc__store64(p, offset);
-            lmc__store32(p + 12, n_ancillary++);
-            lmc__store32(p + 24, k->crc32c(0, p + 8, 16));
-            offset += LMC__SECTION_HEADER_SIZE + inner_size;
-            p = inner;
-            continue;
+    while (sound && trailer - p >= 5) {
+        uint8_t *const stored_at = p + 4;
+        const int is_ancillary = lmc__is_lower((char)p[0]), is_file = p[0] == 'F';
+        uint64_t stored, inner_size, more = 0;
+        if (!is_ancillary && !is_file && p[0] != 'R') break;
+        if (!is_ancillary) memcpy(p, is_file ? "FILE" : "RUN ", 4);
+        p += 4;
+        sound = get_varint(&p, trailer, &stored);
+        if (sound && !is_ancillary) {
+            sound = get_varint(&p, trailer, &inner_size) && inner_size <= (uint64_t)(trailer - p);
+            if (!sound) break;
+            if (is_file) {
+                stored = put_varint(stored_at, stored, LMC__SECTION_HEADER_SIZE + inner_size);
+                more = repair_facts(&listing, p, (size_t)inner_size, p + inner_size,
+                                    (uint64_t)(trailer - p) - inner_size);
+                sound = more != 0;
+            } else {
+                lmc__cursor c;
+                lmc__run run;
+                c.p = p;
+                c.end = p + inner_size;
+                sound = lmc__get_run(&c, &run) == LMC_OK;
+                if (sound) n_blocks += run.n_blocks;
+            }
+            p += inner_size + more;
         }
-        if ((p[8] != 'F' && p[8] != 'R') || inner_size > (uint64_t)(trailer - inner)) break;
-        lmc__store64(p, offset);
-        if (p[8] == 'F') {
-            memcpy(p + 8, "FILE", 4);
-            seal_section(p + 8, n_files++, inner_size, k);
-            more = repair_facts(&listing, inner, (size_t)inner_size, inner + inner_size,
-                                (uint64_t)(trailer - inner) - inner_size);
-        } else {
-            memcpy(p + 8, "RUN ", 4);
-            seal_section(p + 8, n_runs++, inner_size, k);
-            more = repair_blocks(inner, (size_t)inner_size, inner + inner_size,
-                                 (uint64_t)(trailer - inner) - inner_size, &encoded);
-        }
-        sound = more != 0;
-        offset += LMC__SECTION_HEADER_SIZE + inner_size + encoded;
-        p = inner + inner_size + more;
+        offset += stored;
+        n_sections++;
     }
+    offset += LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * n_blocks;
     lmc__get_index_head(&index_head, body);
     memcpy(index_head.header, file, LMC__HEADER_SIZE);
     if (sound) {
-        index_head.n_sections = n_files + n_runs + n_ancillary;
+        index_head.n_sections = n_sections;
         if (lmc__collect_items(&items, &listing) == LMC_OK)
             lmc__snapshot_fingerprint(&items, index_head.fingerprint);
     }
     lmc__put_index_head(body, &index_head);
-    seal_section(head, 0, (uint64_t)(trailer - body), k);
+    seal_section(head, (uint64_t)(trailer - body), k);
     lmc__put_trailer(trailer, offset, (uint64_t)(trailer - head), k);
     lmc__free_listing(&listing);
     lmc__free_buffer(&items);

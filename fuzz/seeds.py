@@ -42,23 +42,32 @@ def varint(body):
 
 
 def blocks(data):
-    """The blocks of a file as (run, block, width, bytes): as far as its sections and headers make sense."""
-    at = 80
-    while at + 24 <= len(data):
-        kind, run, size = data[at:at + 4], *struct.unpack_from('<IQ', data, at + 4)
-        body = data[at + 24:at + 24 + size]
-        at += 24 + size
+    """The blocks of a file as (block, width, bytes): as far as its sections and headers make sense."""
+    at = 64
+    while at + 20 <= len(data):
+        kind, size = data[at:at + 4], struct.unpack_from('<Q', data, at + 4)[0]
+        body = data[at + 20:at + 20 + size]
+        at += 20 + size
         if kind == b'RUN ' and body:
             rest, field = varint(body)
-            log2_block, number = body[field] if field < len(body) else 0, 0
-            while rest > 0 and at + 24 <= len(data) and data[at] == 0xB1 and 14 <= log2_block <= 23:
+            block_size, number = varint(body[field:])[0], 0
+            while rest > 0 and at + 24 <= len(data) and data[at] == 0xB2 and 1 << 14 <= block_size <= 1 << 22:
                 end = at + 24 + struct.unpack_from('<I', data, at + 8)[0]
                 if end > len(data):
                     break
-                yield run, number, 1 << (data[at + 1] & 3), data[at:end]
-                at, number, rest = end, number + 1, rest - (1 << log2_block)
-        elif kind not in (b'FILE', b'INDX') and not kind[:1].islower():
+                yield number, data[at + 1], data[at:end]
+                at, number, rest = end, number + 1, rest - block_size
+        elif kind != b'FILE' and not kind[:1].islower():
             break
+
+
+def is_predicted(block):
+    return block[2] >> 2 & 1
+
+
+def layout(block):
+    """0 stored, 1 planes, 2 quantised."""
+    return block[2] >> 5
 
 
 def pack(files, base=None, options=()):
@@ -160,9 +169,9 @@ class Bits:
 
 def block():
     for number, (_, data) in enumerate(lmc_files()):
-        for run, place, width, b in blocks(data):
+        for place, width, b in blocks(data):
             n = struct.unpack_from('<I', b, 4)[0]
-            if b[2] == 1 and n * width <= MOST:  # with a prediction: zeros, and something
+            if is_predicted(b) and n * width <= MOST:  # with a prediction: zeros, and something
                 for seed in 0, number << 3 | 3:
                     yield b + Bits().add(seed, 16).add(number, 1).add(1, 1).add(number, 1).add(1, 1).add(number, 4).add(0, 20).add(0xFF if n * width > 65536 else 240, 8).bytes(8)
                 base = bytes((i * 7 + number) & 0x3F | 0x80 * (i % 5 == 0) for i in range(n * width))
@@ -172,45 +181,45 @@ def block():
 
 
     for number, (data, base) in enumerate(made()):  # large ones, which are streamed
-        for run, place, width, b in blocks(data or b''):
+        for place, width, b in blocks(data or b''):
             n = struct.unpack_from('<I', b, 4)[0]
             if n * width > 1 << 20:
                 continue
             size_class = 255 if n * width > 65536 else 240
             for align in 1, 2, 32, 33, 48:
                 tier = (number + align) % 3
-                yield b[:12] + bytes(4) + b[16:] + Bits().add(8 * number + 3, 16).add(align, 1).add(1, 1).add(0, 1).add(b[2], 1).add(tier, 4).add(0, 20) \
+                yield b[:12] + bytes(4) + b[16:] + Bits().add(8 * number + 3, 16).add(align, 1).add(1, 1).add(0, 1).add(is_predicted(b), 1).add(tier, 4).add(0, 20) \
                     .add(size_class, 8).add(0, 1).add(align, 6).bytes(8)
     for data in (skewed(49152, 9), skewed(49152, 10, 2), skewed(49152, 11, 1000), bytes(49152), bytes(range(256)) * 192):
         for dtype in 'U8', 'BF16', 'F32', 'I64':
             packed = pack({'x.safetensors': safetensors({'t': (dtype, [len(data) // {'U8': 1, 'BF16': 2, 'F32': 4, 'I64': 8}[dtype]], data)})})
-            for run, place, width, b in blocks(packed or b''):
+            for place, width, b in blocks(packed or b''):
                 for tier in 0, 1, 2:
                     for align in 7, 32:
                         yield b[:12] + bytes(4) + b[16:] + Bits().add(3, 16).add(0, 1).add(1, 1).add(0, 2).add(tier, 4).add(0, 20).add(240, 8).add(0, 1).add(align, 6).bytes(8)
     rows = {}
     for number, (_, data) in enumerate(lmc_files()):  # rows of blocks
-        for _, _, width, b in blocks(data):
+        for _, width, b in blocks(data):
             if len(b) < 1000:
-                rows.setdefault((struct.unpack_from('<I', b, 4)[0] * width, b[2]), []).append(b)
+                rows.setdefault((struct.unpack_from('<I', b, 4)[0] * width, is_predicted(b)), []).append(b)
     for number, ((size, predicted), row) in enumerate(rows.items()):
         for off in range(6):
             yield b''.join(row[:1 + (number + off) % 7]) + Bits().add(8 * number + 3, 16).add(off, 1).add(1, 1).add(0, 1).add(predicted, 1).add(number, 4).add(0, 16) \
                 .add(off, 4).add(0, 8).add(0, 7).add(0, 4).add(1, 1).bytes(8)
     for width, payload in (1, b'\0'), (2, b'\0'), (2, b'\xff\1\5\1\6'), (2, b'\1\1\5\1\6'):  # sparse, and neither predicted nor in need of a list
-        yield struct.pack('<BBBBIIIII', 0xB1, 1 << 5 | 4 | width - 1, 0, 8, 8, len(payload), 0, 0, 0) + payload + Bits().add(0, 17).add(1, 1).bytes(8)
-    yield b'\xb1' + bytes(23) + Bits().add(0, 16).add(0, 1).add(1, 1).add(0, 2).add(0, 4).add(0, 8).add(0xA5, 8).bytes(8)
+        yield struct.pack('<BBBBIIIII', 0xB2, width, 1 << 5, 16, 8, len(payload), 0, 0, 0) + payload + Bits().add(0, 17).add(1, 1).bytes(8)
+    yield b'\xb2' + bytes(23) + Bits().add(0, 16).add(0, 1).add(1, 1).add(0, 2).add(0, 4).add(0, 8).add(0xA5, 8).bytes(8)
 
 
 def tree():
     for number, (_, data) in enumerate(lmc_files()):
-        for _, _, width, b in blocks(data):
+        for _, width, b in blocks(data):
             n, at = struct.unpack_from('<I', b, 4)[0], 24
             if n > 65536:
                 continue
-            if b[1] >> 5 == 1 and b[3] & 0xF7 == 8 and n <= 65536:  # sparse, one class: a mask first
+            if layout(b) == 1 and b[3] == 16:  # sparse, one class: a mask first
                 yield b[at:] + Bits().add(n - 1, 16).add(number, 1).add(1, 1).add(0, 1).add(31, 5).add(0, 2).add(number, 4).bytes(8)
-            elif b[1] >> 5 == 1 and b[3] == 0 and b[1] >> 3 & 3 == 0:
+            elif layout(b) == 1 and b[3] == 0:
                 while at < len(b) and b[at] in (0, 1):
                     at += n + 1 if b[at] == 0 else 2
                 yield b[at:] + Bits().add(n - 1, 16).add(number, 1).add(0, 1).add(0, 1).add(31, 5).add(0, 2).add(number, 4).bytes(8)
@@ -221,19 +230,19 @@ def tree():
 
 def quantised():
     for number, (_, data) in enumerate(lmc_files()):
-        for _, _, width, b in blocks(data):
+        for _, width, b in blocks(data):
             n = struct.unpack_from('<I', b, 4)[0]
-            if b[1] >> 5 == 2 and n <= 8192 and width in (2, 4):
+            if layout(b) == 2 and n <= 8192 and width in (2, 4):
                 yield b[24:] + Bits().add(n - 1, 13).add(width == 4, 1).add(number, 4).add(number * 8 + (4 if width == 4 else 3), 16).add(number, 1) \
-                    .add(b[2], 1).add(0, 1).add(number, 1).bytes(8)
+                    .add(is_predicted(b), 1).add(0, 1).add(number, 1).bytes(8)
 
 
 def tiers():
     for number, (_, data) in enumerate(lmc_files()):
-        for _, _, width, b in blocks(data):
+        for _, width, b in blocks(data):
             n = struct.unpack_from('<I', b, 4)[0]
-            yield b + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(1, 1).add(b[2], 1).add(0, 1).add(number, 1).bytes(8)
-            if b[1] >> 5 == 0 and len(b) < 2048:  # stored: something to encode
+            yield b + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(1, 1).add(is_predicted(b), 1).add(0, 1).add(number, 1).bytes(8)
+            if layout(b) == 0 and len(b) < 2048:  # stored: something to encode
                 for dtype, quantises in (15, 0), (18, 0), (4, 0), (20, 0), (0, 0), (18, 1), (15, 1):
                     yield b[24:] + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(0, 1).add(number >> 1, 1).add(0, 1).add(0, 1).add(15 * quantises, 4) \
                         .add(0, 1).add(number >> 2, 1).add(dtype, 5).add(number, 4).add(number, 3).add(1 + number % 3, 2).add(number % 3, 2).add(4, 4) \
@@ -242,12 +251,12 @@ def tiers():
 
 def index():
     for number, (_, data) in enumerate(lmc_files()):
-        if len(data) < 192:
+        if len(data) < 64 + 20 + 88 + 40:
             yield data + bytes(8)
             continue
         at = struct.unpack_from('<Q', data, len(data) - 40)[0]
-        if 80 <= at < len(data) - 40:
-            yield data[:80] + data[at:] + Bits().add(0, 12).add(number, 4).add(number, 8).add(0, 8).add(number, 1).bytes(8)
+        if 64 <= at < len(data) - 40:
+            yield data[:64] + data[at:] + Bits().add(0, 12).add(number, 4).add(number, 8).add(0, 8).add(number, 1).bytes(8)
 
 
 def snapshot():
@@ -276,11 +285,11 @@ def delta():
                 files['bases/' + name] = packed.stdout
     for name, data in files.items():
         at = struct.unpack_from('<Q', data, len(data) - 40)[0] if len(data) > 192 else 0
-        if 80 <= at < len(data) - 100:
-            fingerprints.setdefault(data[at + 112:at + 144], data)  # section header, 88 bytes of the index
+        if 64 <= at < len(data) - 100:
+            fingerprints.setdefault(data[at + 84:at + 100], data)  # section header, 64 bytes of the index
     for number, (name, data) in enumerate(files.items()):
-        if len(data) >= 80 and any(data[32:64]):
-            base = fingerprints.get(data[32:64], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
+        if len(data) >= 64 and any(data[32:48]):
+            base = fingerprints.get(data[32:48], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
             for fail in 0, 1, 2, 3:
                 yield base + data + Bits().add(0, 12).add(number, 4).bytes(8) + struct.pack('<II', 16 + number % 2 * 8 + fail * 32, len(base))
     for number, (data, base) in enumerate(made()):

@@ -916,3 +916,33 @@ def flip_bit(data, at, bit):
 def trimmed(parts):
     """Without the last byte."""
     return [("bytes", join(parts)[:-1])]
+
+
+# ---- Annotated hexdump ----
+
+HEADINGS = {"Magic": "Header", "Kind": "Section_Header", "N_Files": "FILE body", "Run_Size": "RUN body", "Sync": "Block", "Header": "INDX body",
+            "Index_Offset": "Trailer"}
+TEXTS = ("Kind", "Path_Rest", "Middle", "Dtype_String", "Key", "Value")
+SIGNED = ("Min", "Bias")
+
+
+def dump(b):
+    """Of what a Builder made: offset, bytes, field, value."""
+    lines, at = [], 0
+    for i, (note, data) in enumerate(b.notes):
+        if note in HEADINGS and b.notes[i + 1][0] != "Stored_Size":            # that is an entry of the index
+            lines.append("      -- %s --" % HEADINGS[note])
+        text = note
+        if note in TEXTS:
+            text += ' "%s"' % data.decode()
+        elif isinstance(data, Varint):
+            text += " %d" % sum((byte & 127) << 7 * i for i, byte in enumerate(data))
+        elif len(data) in FIELD and note[0].isupper() and " " not in note and not any(word in note for word in ("CRC", "Magic", "Body", "Low")):
+            text += " %d" % int.from_bytes(data, "little", signed=note in SIGNED)
+        if note in ("Body", "Header"):
+            lines.append("%04X  (%d bytes)%s%s" % (at, len(data), " " * (49 - len("(%d bytes)" % len(data))), text))
+        else:
+            for i in range(0, len(data), 16):
+                lines.append("%04X  %-47s  %s" % (at + i, data[i:i + 16].hex(" ").upper(), text if i == 0 else ""))
+        at += len(data)
+    return "\n".join(("    " + line).rstrip() for line in lines)

@@ -1,9 +1,7 @@
 # LMC format 1.0 for Kaitai Struct: header, sections, headers of blocks, index, trailer. The page is lmc-format.md; the
 # numbers of sections are those of the page. Payloads of blocks are bytes here, and no CRC or rule is checked: it shows
 # a file, it does not decode one. The compiler of Kaitai Struct has not seen it yet: there was none where it was written.
-# An interpreter of what it uses of Kaitai Struct read 1,015 files by it (all valid vectors and golden files of 1.0, November
-# 2026): no byte was left over, all instances had values, and 94,703 fields lay, and 62,014 numbers were, as `lmc dump -v`
-# prints them. SPDX-License-Identifier: MIT
+# An interpreter of what it uses of Kaitai Struct read all valid vectors by it: no byte was left over. SPDX-License-Identifier: MIT
 meta:
   id: lmc
   title: LMC tensor snapshot
@@ -31,48 +29,43 @@ instances:
     type: section
 types:
   file_header:
-    doc: Section 4.1
+    doc: Section 3.1
     seq:
       - id: magic
-        contents: [0x83, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a]
+        contents: [0x95, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a]
       - id: format_major
         type: u1
       - id: format_minor
         type: u1
-      - id: header_size
-        type: u2
-      - id: flags
-        type: u4
+      - id: algorithm
+        doc: of fingerprints
+        type: u1
+      - id: reserved
+        size: 5
       - id: incompatible
         type: u8
       - id: compatible
         type: u8
-      - id: base_identity
-        size: 32
-      - id: chain_depth
-        type: u4
-      - id: reserved
-        type: u8
+      - id: base_fingerprint
+        size: 16
+      - id: reserved_2
+        size: 12
       - id: header_crc
         type: u4
     instances:
-      has_joint:
-        value: (incompatible & 1) != 0
       has_base:
-        value: (incompatible & 2) != 0
+        value: (incompatible & 1) != 0
       has_own:
-        value: (incompatible & 4) != 0
+        value: (incompatible & 2) != 0
       has_quantised:
-        value: (incompatible & 8) != 0
+        value: (incompatible & 4) != 0
   section:
-    doc: Section 5; the blocks of a run follow its body.
+    doc: Section 4; the blocks of a run follow its body.
     seq:
       - id: kind
         type: str
         size: 4
         encoding: ASCII
-      - id: number
-        type: u4
       - id: body_size
         type: u8
       - id: head_crc
@@ -86,6 +79,7 @@ types:
           cases:
             '"FILE"': file_body
             '"RUN "': run_body
+            '"BLKS"': block_table
             '"INDX"': index_body
       - id: blocks
         type: block
@@ -115,7 +109,7 @@ types:
           + (n > 8 ? (groups[8] & 127) * 72057594037927936 : 0)
           + (n > 9 ? (groups[9] & 127) * 4611686018427387904 * 2 : 0)
   extension_record:
-    doc: Section 5.4
+    doc: Section 4.5
     seq:
       - id: tag
         type: varint
@@ -127,7 +121,7 @@ types:
       is_critical:
         value: (tag.value & 1) != 0
   file_body:
-    doc: Section 5.1
+    doc: Section 4.1
     seq:
       - id: n_files
         type: varint
@@ -245,18 +239,15 @@ types:
       is_other_dtype:
         value: (not is_like) and (dtype == dtype::string)
   run_body:
-    doc: Section 5.2
+    doc: Section 4.2
     seq:
       - id: run_size
         type: varint
-      - id: log2_block_size
-        type: u1
+      - id: block_size
+        type: varint
       - id: prediction
         type: u1
         enum: run_prediction
-      - id: conversion
-        type: u1
-        enum: conversion
       - id: n_segments
         type: varint
         if: prediction != run_prediction::zero
@@ -270,11 +261,10 @@ types:
         repeat: eos
     instances:
       n_blocks:
-        value: ((run_size.value - 1) >> log2_block_size) + 1
+        value: (run_size.value - 1) / block_size.value + 1
   segment:
     seq:
       - id: size
-        doc: 0, the rest of the piece
         type: varint
       - id: reference
         doc: 0, no prediction
@@ -283,13 +273,13 @@ types:
         type: varint
         if: reference.value != 0 and (reference.value & 1) == 0
   block:
-    doc: Section 7
+    doc: Section 5
     seq:
       - id: sync
-        contents: [0xb1]
-      - id: coding
+        contents: [0xb2]
+      - id: width
         type: u1
-      - id: prediction
+      - id: coding
         type: u1
       - id: grouping
         type: u1
@@ -299,39 +289,48 @@ types:
         type: u4
       - id: content_crc
         type: u4
-      - id: base_crc
+      - id: payload_crc
         type: u4
       - id: header_crc
         type: u4
       - id: payload
         size: payload_size
     instances:
-      width:
-        value: 1 << (coding & 3)
-      residual:
-        value: (coding >> 2) & 1
-      joint:
-        value: (coding >> 3) & 3
+      order:
+        value: coding & 3
+        enum: order
+      is_predicted:
+        value: (coding & 4) != 0
       layout:
         value: coding >> 5
         enum: layout
       n_classes:
-        value: ((grouping & 7) | ((grouping >> 7) << 3)) + 1
+        value: (grouping & 15) + 1
       is_sparse:
-        value: (grouping & 8) != 0
-      natural:
-        value: (grouping >> 4) & 7
+        value: (grouping & 16) != 0
+  block_table:
+    doc: Section 8.1
+    seq:
+      - id: rows
+        type: block_row
+        repeat: eos
+  block_row:
+    seq:
+      - id: size
+        type: u4
+      - id: header_crc
+        type: u4
   index_body:
-    doc: Section 10.1
+    doc: Section 8.2
     seq:
       - id: header
         type: file_header
+      - id: snapshot_fingerprint
+        size: 16
       - id: n_sections
         type: u4
       - id: n_metadata
         type: u4
-      - id: snapshot_identity
-        size: 32
       - id: entries
         type: index_entry
         repeat: expr
@@ -345,22 +344,18 @@ types:
         repeat: eos
   index_entry:
     seq:
-      - id: offset
-        type: u8
       - id: kind
         type: str
         size: 4
         encoding: ASCII
-      - id: number
-        type: u4
+      - id: stored_size
+        doc: of the section, with its blocks
+        type: varint
       - id: body_size
-        type: u8
-      - id: head_crc
-        type: u4
-      - id: body_crc
-        type: u4
+        type: varint
+        if: has_body
       - id: file_body
-        size: body_size
+        size: body_size.value
         type: file_body
         if: kind == "FILE"
       - id: files
@@ -369,14 +364,12 @@ types:
         repeat-expr: file_body.n_files.value
         if: kind == "FILE"
       - id: run_body
-        size: body_size
+        size: body_size.value
         type: run_body
         if: kind == "RUN "
-      - id: blocks
-        type: block_summary
-        repeat: expr
-        repeat-expr: run_body.n_blocks
-        if: kind == "RUN "
+    instances:
+      has_body:
+        value: kind == "FILE" or kind == "RUN "
   file_summary:
     params:
       - id: file
@@ -387,24 +380,18 @@ types:
         if: file.is_unknown
       - id: file_crc
         type: u4
-      - id: identities
+      - id: fingerprints
         doc: one per tensor, or one for the file
-        size: 32
+        size: 16
         repeat: expr
-        repeat-expr: n_identities
+        repeat-expr: n_fingerprints
     instances:
       n_tensors:
         value: "file.has_tables ? file.n_tensors.value : 0"
-      n_identities:
+      n_fingerprints:
         value: "n_tensors == 0 ? 1 : n_tensors"
-  block_summary:
-    seq:
-      - id: size
-        type: u4
-      - id: header_crc
-        type: u4
   metadata_entry:
-    doc: Section 10.2
+    doc: Section 8.3
     seq:
       - id: key_size
         type: u4
@@ -415,7 +402,7 @@ types:
       - id: value
         size: value_size
   trailer:
-    doc: Section 10.3
+    doc: Section 3.2
     seq:
       - id: index_offset
         type: u8
@@ -432,7 +419,7 @@ types:
       - id: trailer_crc
         type: u4
       - id: end_magic
-        contents: [0x82, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a]
+        contents: [0x94, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a]
 enums:
   dtype:
     0: string
@@ -458,6 +445,11 @@ enums:
     20: f64
     21: i64
     22: u64
+    23: i4
+    24: u4
+    25: i2
+    26: u2
+    27: c128
   measure:
     1: update
     2: relative
@@ -465,12 +457,14 @@ enums:
   run_prediction:
     0: zero
     1: base
-    2: own
-    3: header_text
-  conversion:
+    2: header_text
+    3: own
+    4: own_f32_as_bf16
+    5: own_f32_as_f16
+  order:
     0: none
-    1: f32_to_bf16
-    2: f32_to_f16
+    1: twos_complement
+    2: sign_and_magnitude
   layout:
     0: stored
     1: planes

@@ -170,8 +170,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. Those of files
- * are the same, 1 to 22 (spec 5.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
+ * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -271,7 +271,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes.
+ * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
+ * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -338,12 +339,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
  * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
- * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
  * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const lmc_block_options *options, void *ws,
@@ -471,7 +471,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
  * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
@@ -532,7 +532,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -759,7 +759,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
                                                             size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
@@ -837,12 +837,12 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec, annex B): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
+ * it to the CRC of each block's content, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
  *   kind or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
@@ -871,8 +871,7 @@ typedef struct lmc_reader_options {
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
-     * 35 % where the machine has no VPCLMULQDQ. */
+     * 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
@@ -887,9 +886,12 @@ typedef struct lmc_reader_options {
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
- * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
- * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
+ * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
+ * also in a chain for each link; with parallel_reads one for each block. Of files of more than
+ * 8,000 blocks, one call more for a part of a tensor: rows of the table of blocks are read when
+ * they are wanted. Memory: the index, about 200 bytes and its name for each tensor, 16 for each
+ * block that was looked up; while reading, blocks as the writer, and up to 16 MiB of code. A delta
+ * may be opened without its base, to list it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -930,9 +932,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
 /* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
- * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
- * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
+ * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+ * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
  * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
  * this snapshot. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
@@ -1000,9 +1002,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
- * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *reader,
+/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
+ * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size,
                                                               uint64_t *encoded_size);
@@ -1076,7 +1078,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec, annex C) --
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1087,8 +1089,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
- * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * tells a block of another LMC file. Without it, such a block may pass: with the number and the
+ * size that a block has in its place, it is as good as the right one; where both are found, both
  * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *

@@ -207,7 +207,7 @@ static inline void t_fingerprint(const lmc_reader *reader,
     const lmc_snapshot_info info = t_info(reader);
     memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
 }
-static inline uint64_t t_encoded_size(lmc_reader *reader, size_t file_number, uint64_t offset,
+static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                       uint64_t size)
 {
     uint64_t encoded = 0;

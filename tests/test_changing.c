@@ -64,7 +64,6 @@ enum { MAX_SIZE = 1 << 20 };
 
 static uint8_t *g_src, *g_base, *g_two[2], *g_dst, *g_enc, *g_ws;
 static long g_cases, g_changed, g_wrong[FORMS][4]; /* by form, and whether base, quantiser */
-static const lmc_position origin = {0, 0};
 
 /* The base, as files have one: a tensor "w". */
 typedef struct base_file {
@@ -245,14 +244,14 @@ static enum lmc_status read_arrays(const one_case *t, t_memory *in)
 
 static enum lmc_status encode(const one_case *t, t_memory *out, size_t *size)
 {
-    const size_t n = t->size / lmc_dtype_width(t->dtype);
+    const unsigned width = lmc_dtype_width(t->dtype);
     const void *const base = t->has_base ? g_base : NULL;
     lmc_tensor_options options = LMC_TENSOR_OPTIONS(t->dtype);
     lmc_compress_options compress_options = LMC_DEFAULTS;
     switch (t->form) {
     case FORM_BLOCK:
         return t_block_encode(g_enc, lmc_block_bound(t->size), size, g_src, t->size, base, t->dtype,
-                              t->level, origin, g_ws, lmc_block_workspace_size(n));
+                              t->level, 0, g_ws, lmc_block_workspace_size(t->size / width, width));
     case FORM_TENSOR:
         options.level = t->level;
         options.log2_block = t->options & 1 ? 14 : 0;
@@ -271,14 +270,14 @@ static enum lmc_status encode(const one_case *t, t_memory *out, size_t *size)
 
 static enum lmc_status decode(const one_case *t, t_memory *in, size_t size)
 {
-    const size_t n = t->size / lmc_dtype_width(t->dtype);
+    const unsigned width = lmc_dtype_width(t->dtype);
     const void *const base = t->has_base ? g_base : NULL;
     lmc_tensor_options options = LMC_TENSOR_OPTIONS(t->dtype);
     size_t got;
     switch (t->form) {
     case FORM_BLOCK:
-        return t_block_decode(g_dst, t->size, &got, g_enc, size, base, base ? t->size : 0, origin,
-                              g_ws, lmc_block_workspace_size(n));
+        return t_block_decode(g_dst, t->size, &got, g_enc, size, base, base ? t->size : 0, 0, g_ws,
+                              lmc_block_workspace_size(t->size / width, width));
     case FORM_TENSOR:
         options.log2_block = t->options & 1 ? 14 : 0;
         options.quantizer = t->quantizer; /* for the size of blocks */
@@ -466,7 +465,7 @@ int main(int argc, char **argv)
     g_dst = (uint8_t *)malloc(room);
     g_enc = (uint8_t *)malloc(2 * room);
     g_restored = (uint8_t *)malloc(room);
-    g_ws = (uint8_t *)malloc(lmc_block_workspace_size(MAX_SIZE));
+    g_ws = (uint8_t *)malloc(lmc_block_workspace_size(MAX_SIZE, 1));
     if (!g_src || !g_base || !g_two[0] || !g_two[1] || !g_dst || !g_enc || !g_restored || !g_ws)
         abort();
     for (i = 0; i < LMC_TIER_COUNT; i++) {

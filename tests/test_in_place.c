@@ -106,7 +106,8 @@ static enum lmc_status disk_read(void *user, size_t number, uint64_t offset, voi
 }
 
 static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
-                             const lmc_parallel *parallel, uint8_t fingerprint[32])
+                             const lmc_parallel *parallel,
+                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc_restore_options options;
     lmc_stream stream;
@@ -221,7 +222,7 @@ static void test_kills(void)
         loose files;
         lmc_base base;
         t_memory delta;
-        uint8_t id[32], want[32];
+        uint8_t id[LMC_FINGERPRINT_SIZE], want[LMC_FINGERPRINT_SIZE];
         make_models(size ? 4000 : 60);
         base = make_loose(&files, &g_models[0], NULL, 0);
         delta = write_delta(&g_models[1], &base, 14);
@@ -236,12 +237,13 @@ static void test_kills(void)
             t_note("in place, size %lu, %u workers", (unsigned long)size, n);
             open_disk(&d, &g_models[0], &g_models[1]);
             CHECK_STATUS(apply(&d, &delta, 0, p, id), LMC_OK);
-            CHECK(!d.wrong && has_become(&d, &g_models[1]) && memcmp(id, want, 32) == 0);
+            CHECK(!d.wrong && has_become(&d, &g_models[1]) &&
+                  memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
             n_writes = d.writes;
             CHECK(n_writes >= (size ? 9 : 6)); /* one for each file, and for each MiB of it */
             t_note("again, when all is done: nothing is written");
             CHECK_STATUS(apply(&d, &delta, total_of(&g_models[1]), p, id), LMC_OK);
-            CHECK(!d.wrong && d.writes == 0 && memcmp(id, want, 32) == 0);
+            CHECK(!d.wrong && d.writes == 0 && memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
             close_disk(&d);
             for (torn = 0; torn < n_writes; torn++) {
                 int attempt;
@@ -259,7 +261,8 @@ static void test_kills(void)
                     n_done = recover(&d);
                 }
                 CHECK_STATUS(status, LMC_OK);
-                CHECK(!d.wrong && has_become(&d, &g_models[1]) && memcmp(id, want, 32) == 0);
+                CHECK(!d.wrong && has_become(&d, &g_models[1]) &&
+                      memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
                 close_disk(&d);
             }
         }

@@ -4,7 +4,7 @@
 #include "t_parts.h"
 #include "t_float.h"
 
-enum { PLANE_RAW = 0, PLANE_CONSTANT = 1 }; /* spec 8 */
+enum { PLANE_RAW = 0, PLANE_CONSTANT = 1 }; /* spec 6 */
 
 static t_guard g_src, g_second, g_dst, g_enc, g_ws;
 
@@ -699,7 +699,7 @@ static void count_layouts(const uint8_t *enc, size_t enc_size, size_t layouts[8]
     size_t at = 0;
     memset(layouts, 0, 8 * sizeof layouts[0]);
     while (at + LMC_BLOCK_HEADER_SIZE <= enc_size) {
-        layouts[enc[at + 1] >> 5]++;
+        layouts[enc[at + 2] >> 5]++;
         at += LMC_BLOCK_HEADER_SIZE + t_load32(enc + at + 8);
     }
     CHECK(at == enc_size);
@@ -771,18 +771,18 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
             pair[at] ^= 0x40;
             i = 0;
             if (layouts[2] == layouts[0] + layouts[1] + layouts[2]) {
-                CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options),
-                             LMC_ERR_BASE_WRONG);
-                /* that comes first, also where the payload is damaged (spec 7) */
-                pair[0] ^= 0x20; /* of the first block */
+                /* which matters unless the scale is clamped, or the symbols are zero */
+                enum lmc_status status = decode(dst, 0, size, enc, enc_size, size, &options);
+                CHECK(status == LMC_ERR_BASE_WRONG || status == LMC_OK);
+                for (i = 0; i < size; i++) pair[i] ^= 0x3F;
+                status = decode(dst, 0, size, enc, enc_size, size, &options);
+                CHECK(status == LMC_ERR_BASE_WRONG ||
+                      (status == LMC_OK && memcmp(dst, y, size) == 0));
+                /* damage of the payload comes first, whatever the prediction */
                 enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
-                CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options),
-                             LMC_ERR_BASE_WRONG);
-                pair[0] ^= 0x20;
-                pair[at] ^= 0x40;
-                CHECK(decode(dst, 0, size, enc, enc_size, size, &options) != LMC_OK);
-                pair[at] ^= 0x40;
+                CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_CHECKSUM);
                 enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
+                for (i = 0; i < size; i++) pair[i] ^= 0x3F;
             }
             options.prediction = NULL;
             CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_BASE_MISSING);
@@ -983,15 +983,18 @@ typedef struct sample {
     uint8_t *block, *content, *prediction; /* of the block; NULL */
     size_t size;                           /* of the block */
     lmc_block_info info;
-    lmc_position position;
+    uint32_t number;
 } sample;
 
-static void repair(uint8_t *block, lmc_position position)
+/* Header_CRC; Payload_CRC, if it has one and all of the payload is there. */
+static void repair(uint8_t *block, size_t size, uint32_t number)
 {
-    uint8_t place[8];
-    t_store32(place, position.run);
-    t_store32(place + 4, position.block);
-    t_store32(block + 20, t_crc32c(t_crc32c(0, place, 8), block, 20));
+    uint8_t place[4];
+    if (block[2] & 4 && size >= LMC_BLOCK_HEADER_SIZE)
+        t_store32(block + 16,
+                  t_crc32c(0, block + LMC_BLOCK_HEADER_SIZE, size - LMC_BLOCK_HEADER_SIZE));
+    t_store32(place, number);
+    t_store32(block + 20, t_crc32c(t_crc32c(0, place, 4), block, 20));
 }
 
 /* The last block of what plan number i makes: a small one. */
@@ -1020,12 +1023,12 @@ static int make_sample(sample *s, size_t i)
     }
     for (at = 0; enc && at < enc_size; at += s->info.encoded_size) {
         s->size = enc_size - at;
-        if (!CHECK_STATUS(lmc_block_parse(enc + at, s->size, s->position, &s->info), LMC_OK)) break;
+        if (!CHECK_STATUS(lmc_block_parse(enc + at, s->size, s->number, &s->info), LMC_OK)) break;
         if (at + s->info.encoded_size == enc_size) break;
         from += s->info.size;
-        s->position.block++;
+        s->number++;
     }
-    if (enc && CHECK(s->size == s->info.encoded_size && enc[at + 1] >> 5 == 2)) {
+    if (enc && CHECK(s->size == s->info.encoded_size && enc[at + 2] >> 5 == 2)) {
         s->block = (uint8_t *)t_copy(enc + at, s->size);
         CHECK_STATUS(lmc_quantizer_apply(q, 0, x, size, decoded), LMC_OK);
         s->content = (uint8_t *)t_copy(x + from, s->info.size);
@@ -1050,7 +1053,7 @@ static void free_sample(sample *s)
 /* Decodes a block of that size, with everything between guard pages. */
 static enum lmc_status decode_sample(const sample *s, const uint8_t *block, size_t size)
 {
-    const size_t ws_size = lmc_block_workspace_size(s->info.n);
+    const size_t ws_size = lmc_block_workspace_size(s->info.n, s->info.width);
     uint8_t *const src = t_tail(&g_src, size), *const dst = t_tail(&g_dst, s->info.size),
                    *const pair = s->prediction ? t_tail(&g_second, s->info.size) : NULL;
     enum lmc_status status;
@@ -1058,9 +1061,15 @@ static enum lmc_status decode_sample(const sample *s, const uint8_t *block, size
     memcpy(src, block, size);
     if (pair) memcpy(pair, s->prediction, s->info.size);
     status = t_block_decode(dst, s->info.size, &got, src, size, pair, pair ? s->info.size : 0,
-                            s->position, t_tail(&g_ws, ws_size), ws_size);
+                            s->number, t_tail(&g_ws, ws_size), ws_size);
     if (status == LMC_OK) CHECK(got == s->info.size && memcmp(dst, s->content, got) == 0);
     else CHECK(got == 77);
+    if (pair) { /* the same in place, where an error leaves the prediction as it was */
+        CHECK_STATUS(t_block_decode(pair, s->info.size, &got, src, size, pair, s->info.size,
+                                    s->number, t_tail(&g_ws, ws_size), ws_size),
+                     status);
+        CHECK(memcmp(pair, status ? s->prediction : s->content, s->info.size) == 0);
+    }
     return status;
 }
 
@@ -1078,7 +1087,9 @@ static void refuse_fields(const sample *s)
                  groups = positions + n_exceptions * (4 + s->info.width);
     int i;
     for (i = 0; i < 60 && CHECK(n_exceptions >= 2); i++) {
-        enum lmc_status want = LMC_ERR_CORRUPT;
+        /* where the payload's CRC is right, the prediction is blamed */
+        const enum lmc_status in_payload = is_predicted ? LMC_ERR_BASE_WRONG : LMC_ERR_CORRUPT;
+        enum lmc_status want = in_payload;
         size_t size = s->size;
         memcpy(block, s->block, size);
         switch (i) {
@@ -1175,7 +1186,7 @@ static void refuse_fields(const sample *s)
             p[at] = PLANE_CONSTANT;
             p[at + 1] = (uint8_t)(i == 42 ? table_size : i == 43 ? table_size + 1 : 255);
             size = at + 2;
-            if (i == 42) want = LMC_ERR_CHECKSUM;
+            if (i == 42 && !is_predicted) want = LMC_ERR_CHECKSUM;
             if ((i != 42 && table_size == 255)) continue;
             if (i == 45) { /* or one in a list */
                 p[at] = PLANE_RAW;
@@ -1188,37 +1199,65 @@ static void refuse_fields(const sample *s)
             size += LMC_BLOCK_HEADER_SIZE;
             break;
         }
-        case 46: block[1] |= 4; break; /* what only other layouts have */
-        case 47: block[1] |= 8; break;
-        case 48: block[1] |= 16; break;
-        case 49: block[3] |= 1; break;
-        case 50: block[3] |= 8; break;
-        case 51: block[3] |= 16; break;
-        case 52: block[3] |= 128; break;
+        /* the header */
+        case 46:
+            block[2] |= 1;
+            want = LMC_ERR_CORRUPT;
+            break; /* what only other layouts have */
+        case 47:
+            block[2] |= 2;
+            want = LMC_ERR_CORRUPT;
+            break;
+        case 48:
+            block[3] |= 1;
+            want = LMC_ERR_CORRUPT;
+            break;
+        case 49:
+            block[3] |= 16;
+            want = LMC_ERR_CORRUPT;
+            break;
+        case 50:
+            block[2] |= 3;
+            want = LMC_ERR_UNSUPPORTED;
+            break;
+        case 51:
+            block[2] |= 8;
+            want = LMC_ERR_UNSUPPORTED;
+            break;
+        case 52:
+            block[3] |= 32;
+            want = LMC_ERR_UNSUPPORTED;
+            break;
         case 53:
-            block[1] |= 32;
+            block[2] |= 32;
             want = LMC_ERR_UNSUPPORTED;
             break;
         case 54:
-            block[1] |= 128;
+            block[2] |= 128;
             want = LMC_ERR_UNSUPPORTED;
             break;
         case 55:
-            block[1] = (uint8_t)((block[1] & ~3u) | 0);
+            block[1] = 1;
             t_store32(block + 4, (uint32_t)s->info.size);
+            want = LMC_ERR_CORRUPT;
             break; /* of other widths */
         case 56:
-            block[1] |= 3;
+            block[1] = 8;
             t_store32(block + 4, (uint32_t)(s->info.size / 8));
+            want = LMC_ERR_CORRUPT;
             break;
         case 57:
             if (is_predicted) continue;
             t_store32(block + 16, 1);
+            want = LMC_ERR_CORRUPT;
             break;
-        case 58: t_store32(block + 8, (uint32_t)s->info.size); break;
+        case 58:
+            t_store32(block + 8, (uint32_t)s->info.size);
+            want = LMC_ERR_CORRUPT;
+            break;
         default: continue;
         }
-        repair(block, s->position);
+        repair(block, size, s->number);
         t_note("field %d of a%s%s%s block refused", i, is_log ? " log" : "",
                is_table ? " table" : "", is_predicted ? " predicted" : "");
         CHECK_STATUS(decode_sample(s, block, size), want);
@@ -1229,10 +1268,9 @@ static void refuse_fields(const sample *s)
         if (zeros == NULL) abort();
         other.prediction = zeros;
         memcpy(block, s->block, s->size);
-        block[2] = 1;
-        t_store32(block + 16, t_crc32c(0, zeros, s->info.size));
-        repair(block, s->position);
-        CHECK_STATUS(decode_sample(&other, block, s->size), LMC_ERR_CORRUPT);
+        block[2] |= 4;
+        repair(block, s->size, s->number);
+        CHECK_STATUS(decode_sample(&other, block, s->size), LMC_ERR_BASE_WRONG);
         free(zeros);
     }
     free(block);
@@ -1257,8 +1295,9 @@ static void test_damage(void)
             if (k < LMC_BLOCK_HEADER_SIZE) continue;
             memcpy(block, s.block, k);
             t_store32(block + 8, (uint32_t)(k - LMC_BLOCK_HEADER_SIZE));
-            repair(block, s.position);
-            CHECK_STATUS(decode_sample(&s, block, k), LMC_ERR_CORRUPT);
+            repair(block, k, s.number);
+            CHECK_STATUS(decode_sample(&s, block, k),
+                         s.prediction ? LMC_ERR_BASE_WRONG : LMC_ERR_CORRUPT);
         }
         /* bytes of the payload, most of them of its head */
         for (k = 0; k < (t_quick ? 300u : t_long ? 100000u : 3000u); k++) {
@@ -1279,16 +1318,18 @@ static void test_damage(void)
             }
             if (k % 3 == 0) { /* of the header, too, whose CRC is made right; or not */
                 block[t_below(&seed, 20)] ^= (uint8_t)(1u << t_below(&seed, 8));
-                if (k % 6) repair(block, s.position);
-            }
+                if (k % 6) repair(block, s.size, s.number);
+            } else if (s.prediction && k % 2) repair(block, s.size, s.number);
             t_note("sample %lu, damage %lu", (unsigned long)i, (unsigned long)k);
             status = decode_sample(&s, block, s.size);
             if (memcmp(block, s.block, s.size) == 0) CHECK_STATUS(status, LMC_OK);
             else if (k % 3)
-                CHECK(status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM ||
+                CHECK((s.prediction && k % 2
+                           ? status == LMC_ERR_BASE_WRONG
+                           : status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM) ||
                       (status == LMC_OK &&
                        memcmp(t_tail(&g_dst, s.info.size), s.content, s.info.size) == 0));
-            else CHECK(status != LMC_OK || memcmp(block + 4, s.block + 4, 16) == 0);
+            else CHECK(status != LMC_OK || memcmp(block + 4, s.block + 4, 12) == 0);
         }
         free(block);
         free_sample(&s);
@@ -1422,7 +1463,7 @@ static void check_snapshot(const t_model *expected, t_memory *out, const lmc_bas
 {
     lmc_restore_options restore;
     lmc_reader_options read;
-    uint8_t id[32], want[32];
+    uint8_t id[LMC_FINGERPRINT_SIZE], want[LMC_FINGERPRINT_SIZE];
     int wrong;
     memset(&restore, 0, sizeof restore);
     memset(&read, 0, sizeof read);
@@ -1432,7 +1473,7 @@ static void check_snapshot(const t_model *expected, t_memory *out, const lmc_bas
     restore.check_hashes = 1; /* if there are any: of what quantising made */
     CHECK_STATUS(t_restore_model(expected, out, &restore, id, &wrong), LMC_OK);
     t_model_fingerprint(expected, want);
-    CHECK(!wrong && memcmp(id, want, 32) == 0);
+    CHECK(!wrong && memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
     CHECK_STATUS(t_read_model(expected, out, &read, &wrong), LMC_OK);
     CHECK(!wrong);
 }
@@ -1501,7 +1542,7 @@ static void test_snapshots(void)
         lmc_twin twins[PARTS];
         t_memory first, again;
         lmc_reader *reader;
-        uint8_t id[32], want[32];
+        uint8_t id[LMC_FINGERPRINT_SIZE], want[LMC_FINGERPRINT_SIZE];
         size_t i, full_size;
         /* blocks of 2^18 elements and 2^14; one of 50 */
         make_states(&s, mode == 0 ? 300000 : 16384 * (size_t)mode + (mode == 2 ? 16434 : 17000),
@@ -1514,7 +1555,7 @@ static void test_snapshots(void)
         t_note("snapshot %d", mode);
         CHECK_STATUS(t_write_model(&s.source, &first, &options, 0, id), LMC_OK);
         t_model_fingerprint(&s.expected, want);
-        CHECK(memcmp(id, want, 32) == 0);
+        CHECK(memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
         check_snapshot(&s.expected, &first, NULL, NULL);
         check_snapshot(&s.expected, &first, NULL, &parallel);
         check_losses(&s, &first, 1);
@@ -1544,7 +1585,7 @@ static void test_snapshots(void)
         memset(&again, 0, sizeof again);
         t_note("snapshot %d, coded again", mode);
         CHECK_STATUS(t_write_model(&s.expected, &again, &options, 999, id), LMC_OK);
-        CHECK(memcmp(id, want, 32) == 0);
+        CHECK(memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
         check_snapshot(&s.expected, &again, NULL, &parallel);
         check_losses(&s, &again, 1);
         if (!CHECK(again.size <= first.size + first.size / 200 &&
@@ -1581,7 +1622,7 @@ static void test_snapshots(void)
         t_note("snapshot %d, of other elements", mode);
         CHECK_STATUS(t_write_model(&s.expected, &again, &options, 0, id), LMC_OK);
         t_model_fingerprint(&s.expected, want);
-        CHECK(memcmp(id, want, 32) == 0);
+        CHECK(memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
         check_snapshot(&s.expected, &again, NULL, NULL);
         check_losses(&s, &again, 1);
         lmc_reader_free(reader);
@@ -1593,7 +1634,7 @@ static void test_snapshots(void)
             memset(&third, 0, sizeof third);
             t_note("snapshot %d, of other elements, coded again", mode);
             CHECK_STATUS(t_write_model(&s.expected, &third, &options, 0, id), LMC_OK);
-            CHECK(memcmp(id, want, 32) == 0);
+            CHECK(memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
             check_snapshot(&s.expected, &third, NULL, NULL);
             CHECK(third.size <= again.size + again.size / 200);
             free(third.data);

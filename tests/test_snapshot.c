@@ -1,6 +1,7 @@
 /* Layer 3: whole snapshots through writer, restore and reader; fingerprints, limits, faults of
  * every callback and allocation. */
 #include "t_io.h"
+#include "t_chunks.h"
 #include "t_wire.h"
 
 #include <time.h>
@@ -2287,6 +2288,183 @@ static void test_written_groups(void)
     check_refused_small();
 }
 
+/* -- requests to a source that is far away -- */
+
+enum { BIG = 1 << 20 };
+
+/* Snapshots of many small tensors: opening costs their names, and one of them takes one request. */
+static void test_requests_of_small_tensors(void)
+{
+    static const size_t numbers[] = {1, 300, 18867, 92000};
+    size_t round;
+    for (round = 0; round < (t_quick ? 2u : 4u); round++) {
+        const size_t n = numbers[round], bytes = n > 300 ? 256 : 40000;
+        const uint64_t shape[1] = {bytes / 2};
+        char(*const names)[64] = (char(*)[64])calloc(n, 64);
+        lmc_tensor *const tensors = (lmc_tensor *)calloc(n, sizeof *tensors);
+        uint8_t *const data = make(n * bytes, T_GAUSS, LMC_BF16), got[40000];
+        const lmc_tensor *found = NULL;
+        static t_model model;
+        lmc_reader *reader;
+        t_memory out;
+        size_t i, number;
+        if (!names || !tensors) abort();
+        t_note("requests, %lu tensors", (unsigned long)n);
+        for (i = 0; i < n; i++) {
+            sprintf(names[i], "model.layers.%lu.mlp.experts.%lu.%s.weight", (unsigned long)(i / 96),
+                    (unsigned long)(i / 3 % 32),
+                    i % 3 == 0   ? "up"
+                    : i % 3 == 1 ? "gate"
+                                 : "down");
+            tensors[i] = t_tensor(names[i], "BF16", 1, shape, i * bytes, bytes);
+        }
+        memset(&model, 0, sizeof model);
+        memset(&out, 0, sizeof out);
+        t_add_file(&model, "model.safetensors", data, n * bytes)->file.tensors = tensors;
+        model.files[0].file.n_tensors = n;
+        CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
+        reader = open_memory(&out, NULL);
+        CHECK(out.reads == (n > 300 ? 2 : 1));
+        for (i = 0; i < n; i += 1 + n / 3) {
+            out.reads = 0;
+            CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, names[i], &number, &found), LMC_OK);
+            CHECK_STATUS(lmc_reader_read_tensor(reader, number, found, 0, got, bytes), LMC_OK);
+            CHECK(memcmp(got, data + i * bytes, bytes) == 0 && out.reads == 1);
+        }
+        lmc_reader_free(reader);
+        t_free_model(&model);
+        free(names);
+        free(out.data);
+    }
+}
+
+/* A chain: one request for each link. */
+static void test_requests_of_chains(void)
+{
+    enum { LINKS = 9, N = 60, BYTES = 40000 };
+    static const uint64_t shape[1] = {BYTES / 2};
+    uint8_t *const data = make(N * BYTES, T_GAUSS, LMC_BF16), got[BYTES];
+    static lmc_tensor tensors[N];
+    static char names[N][8];
+    static t_model model;
+    t_memory out[LINKS];
+    lmc_reader *readers[LINKS];
+    lmc_base bases[LINKS];
+    uint64_t state = 1;
+    size_t i, link;
+    memset(&model, 0, sizeof model);
+    memset(out, 0, sizeof out);
+    for (i = 0; i < N; i++) {
+        sprintf(names[i], "%lu", (unsigned long)i);
+        tensors[i] = t_tensor(names[i], "BF16", 1, shape, i * BYTES, BYTES);
+    }
+    t_add_file(&model, "f", data, N * BYTES)->file.tensors = tensors;
+    model.files[0].file.n_tensors = N;
+    for (link = 0; link < LINKS; link++) {
+        lmc_writer_options options = LMC_DEFAULTS;
+        t_note("requests, link %lu of a chain", (unsigned long)link);
+        for (i = 0; i < N * BYTES / 300 && link; i++) data[t_below(&state, N * BYTES)] ^= 1;
+        options.base = link ? &bases[link - 1] : NULL;
+        CHECK_STATUS(t_write_model(&model, &out[link], &options, 0, NULL), LMC_OK);
+        readers[link] = open_memory(&out[link], options.base);
+        bases[link] = lmc_reader_base(readers[link]);
+    }
+    while (link-- > 0) lmc_reader_free(readers[link]); /* who know what they were read for */
+    for (link = 0; link < LINKS; link++) {
+        readers[link] = open_memory(&out[link], link ? &bases[link - 1] : NULL);
+        bases[link] = lmc_reader_base(readers[link]);
+    }
+    for (i = 0; i < N; i += N / 3) {
+        for (link = 0; link < LINKS; link++) out[link].reads = 0;
+        CHECK_STATUS(lmc_reader_read_tensor(readers[LINKS - 1], 0,
+                                            &lmc_reader_get_file(readers[LINKS - 1], 0)->tensors[i],
+                                            0, got, BYTES),
+                     LMC_OK);
+        CHECK(memcmp(got, data + i * BYTES, BYTES) == 0);
+        for (link = 0; link < LINKS; link++) CHECK(out[link].reads == 1);
+    }
+    while (link-- > 0) {
+        lmc_reader_free(readers[link]);
+        free(out[link].data);
+    }
+    free(data);
+}
+
+static enum lmc_status read_tensor_of(lmc_reader *reader, t_memory *out, size_t i, uint8_t *got)
+{
+    const lmc_tensor *const t = &lmc_reader_get_file(reader, 0)->tensors[i];
+    out->reads = 0;
+    return lmc_reader_read_tensor(reader, 0, t, 0, got, (size_t)t->size);
+}
+
+/* More blocks than the rows that come with the index: a whole run does without its rows, and what
+ * its headers said is forgotten if it was damaged. Of a part of it, and of a run of more code than
+ * is fetched at once, the rows are read. */
+static void test_requests_without_rows(void)
+{
+    enum { BLOCK = 1 << 14 };
+    static const uint64_t shapes[2][1] = {{BIG}, {150 * BIG}};
+    uint8_t *const zeros = (uint8_t *)calloc(1, BIG), *const data = make(BIG, T_GAUSS, LMC_BF16),
+                   *const got = (uint8_t *)malloc(150 * BIG);
+    lmc_tensor tensors[3];
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_writer *writer = NULL;
+    lmc_reader *reader;
+    lmc_file file;
+    lmc_sink sink;
+    t_memory out;
+    size_t i, at, block_at;
+    t_note("requests, without rows");
+    if (!zeros || !got) abort();
+    memset(&out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    tensors[0] = t_tensor("a", "U8", 1, shapes[0], 0, BIG);
+    tensors[1] = t_tensor("b", "I8", 1, shapes[1], BIG, 150 * BIG);
+    tensors[2] = t_tensor("c", "U8", 1, shapes[0], 151 * BIG, BIG);
+    file.path = "f";
+    file.size = 152 * BIG;
+    file.tensors = tensors;
+    file.n_tensors = 3;
+    options.log2_block = 14;
+    sink.write = t_append;
+    sink.user = &out;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
+    CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    for (i = 0; i < 152; i++) /* 20 MiB that do not shrink, and zeros */
+        CHECK_STATUS(lmc_writer_write(writer, i < 21 || i == 151 ? data : zeros, BIG), LMC_OK);
+    CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+    for (at = 0; at < 2; at++) { /* a block's header that is damaged, and mended while it is open */
+        reader = open_memory(&out, NULL);
+        for (block_at = W_HEADER, i = 0; i < 2; i++) /* behind FILE and RUN */
+            block_at += W_SECTION + (size_t)w_get(out.data + block_at + 4, 8);
+        if (at == 0) {
+            out.data[block_at + 8] ^= 1;
+            CHECK_STATUS(read_tensor_of(reader, &out, 0, got), LMC_ERR_CHECKSUM);
+            out.data[block_at + 8] ^= 1;
+            out.data[block_at + 999] ^= 1;
+            CHECK(read_tensor_of(reader, &out, 0, got) >= LMC_ERR_CORRUPT);
+            out.data[block_at + 999] ^= 1;
+        } else { /* a part: its rows, then its block */
+            out.reads = 0;
+            CHECK_STATUS(lmc_reader_read_file(reader, 0, 5 * BLOCK, got, 100), LMC_OK);
+            CHECK(memcmp(got, data + 5 * BLOCK, 100) == 0 && out.reads == 2);
+        }
+        CHECK_STATUS(read_tensor_of(reader, &out, 0, got), LMC_OK);
+        CHECK(memcmp(got, data, BIG) == 0 && out.reads == 1);
+        CHECK_STATUS(read_tensor_of(reader, &out, 2, got), LMC_OK);
+        CHECK(memcmp(got, data, BIG) == 0 && out.reads == 1);
+        CHECK_STATUS(read_tensor_of(reader, &out, 1, got), LMC_OK);
+        CHECK(memcmp(got + 19 * BIG, data, BIG) == 0 && out.reads == 3);
+        lmc_reader_free(reader);
+    }
+    free(out.data);
+    free(zeros);
+    free(data);
+    free(got);
+}
+
 /* -- a delta without its base: all but what its payloads mean is checked -- */
 
 /* Nothing is handed out but descriptions; end_file gets no CRC of what was not decoded. */
@@ -2488,6 +2666,84 @@ static void test_header_text(void)
     }
 }
 
+/* -- what content-defined chunking shares between two snapshots -- */
+
+enum { N_NETWORK = 45 };
+
+/* A network of some 17 MB, as a safetensors file: what is changed, 1: a tensor is added in front,
+ * 2: three are removed, 3: one in the midst has other values. */
+static void make_network(t_memory *file, lmc_tensor tensors[N_NETWORK], size_t *n, int what)
+{
+    static char names[N_NETWORK][40];
+    static uint64_t shapes[N_NETWORK][2];
+    uint64_t at;
+    size_t i;
+    *n = 0;
+    for (i = 0; i < N_NETWORK; i++) {
+        static const char *const parts[11] = {"attn.k",    "attn.o",   "attn.q",   "attn.v",
+                                              "attn_norm", "mlp.down", "mlp.gate", "mlp.up",
+                                              "mlp_norm",  "rope",     "x"};
+        const size_t part = (i - 1) % 11;
+        lmc_tensor *const t = &tensors[*n];
+        uint64_t rows = 384, columns = 384;
+        if (i == 0 && what != 1) continue;
+        if (what == 2 && (i == 3 || i == 18 || i == 31)) continue;
+        if (i == 0) columns = 64, sprintf(names[i], "adapter");
+        else sprintf(names[i], "layers.%lu.%s", (unsigned long)(i / 11), parts[part]);
+        if (i && part >= 5 && part <= 7) columns = 1024;
+        if (i && (part == 4 || part == 8)) columns = 1;
+        if (i && part == 9) rows = 1024;
+        if (i && part == 10) rows = 16;
+        shapes[i][0] = rows;
+        shapes[i][1] = columns;
+        *t = t_tensor(names[i], "BF16", 2, shapes[i], i, 2 * rows * columns);
+        ++*n;
+    }
+    at = make_header(file, tensors, *n, "{\"__metadata__\":{\"format\":\"pt\"},", "}");
+    for (i = 0; i < *n; i++) {
+        const size_t size = (size_t)tensors[i].size;
+        uint8_t *const data = (uint8_t *)malloc(size);
+        if (!data) abort();
+        t_fill(data, size, T_GAUSS, LMC_BF16,
+               tensors[i].offset + (what == 3 && tensors[i].offset == 23 ? 1000 : 0));
+        w_put(file, data, size);
+        free(data);
+        tensors[i].offset = at;
+        at += size;
+    }
+}
+
+/* Nothing in a run or its blocks depends on what stands before it: where plain files share 99 %,
+ * snapshots share 85 % at least. */
+static void test_shared_chunks(void)
+{
+    static lmc_tensor tensors[N_NETWORK];
+    static t_model model;
+    t_memory files[4], snapshots[4];
+    size_t i, n;
+    memset(files, 0, sizeof files);
+    memset(snapshots, 0, sizeof snapshots);
+    for (i = 0; i < 4; i++) {
+        double plain, shared;
+        make_network(&files[i], tensors, &n, (int)i);
+        memset(&model, 0, sizeof model);
+        t_add_file(&model, "", files[i].data, files[i].size)->file.tensors = tensors;
+        model.files[0].file.n_tensors = n;
+        CHECK_STATUS(t_write_model(&model, &snapshots[i], NULL, 0, NULL), LMC_OK);
+        plain = t_shared(files[0].data, files[0].size, files[i].data, files[i].size);
+        shared =
+            t_shared(snapshots[0].data, snapshots[0].size, snapshots[i].data, snapshots[i].size);
+        t_note("chunks, change %lu: %lu bytes, %.3f shared, of the snapshot %.3f", (unsigned long)i,
+               (unsigned long)files[i].size, plain, shared);
+        CHECK(plain > 0.9 && shared > 0.85 && shared < (i ? 1.0 : 1.1));
+        if (t_long) printf("%s\n", t_about);
+    }
+    for (i = 0; i < 4; i++) {
+        free(files[i].data);
+        free(snapshots[i].data);
+    }
+}
+
 /* The section of hashes: what it says, and who compares it. */
 static void test_hashes(void)
 {
@@ -2595,7 +2851,11 @@ int main(int argc, char **argv)
     test_grouped();
     test_written_groups();
     test_check_without_base();
+    test_requests_of_small_tensors();
+    test_requests_of_chains();
+    if (!t_quick) test_requests_without_rows();
     test_header_text();
+    test_shared_chunks();
     test_descriptions();
     test_order();
     test_limits();

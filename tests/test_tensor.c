@@ -3,13 +3,12 @@
 
 static t_guard g_src, g_enc, g_dst, g_ws;
 
-static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block, uint32_t run)
+static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block)
 {
     lmc_tensor_options options;
     memset(&options, 0, sizeof options);
     options.dtype = dtype;
     options.log2_block = log2_block;
-    options.run = run;
     return options;
 }
 
@@ -53,7 +52,7 @@ static void test_sizes(void)
         for (k = 0; k < sizeof counts / sizeof *counts; k++)
             for (kind = 0; kind < T_KINDS; kind += 3) {
                 size_t size = counts[k] * lmc_dtype_width(dtypes[i]), enc_size, small = 0;
-                lmc_tensor_options options = options_of(dtypes[i], k % 2 ? 14 : 0, (uint32_t)k);
+                lmc_tensor_options options = options_of(dtypes[i], k % 2 ? 14 : 0);
                 uint8_t *src = t_tail(&g_src, size), *enc;
                 options.level = (enum lmc_level)((int)(i + k + kind / 3) % 4 - 1);
                 if (t_quick && counts[k] > 50000 && kind) continue;
@@ -86,18 +85,16 @@ static void test_ranges(void)
     for (d = 0; d < 3; d++) {
         size_t width = lmc_dtype_width(dtypes[d]), block = 16384 * width,
                size = 3 * block + 5000 * width, enc_size, at[32], n = 0, ends[8], blocks = 0;
-        lmc_tensor_options options = options_of(dtypes[d], 14, 3);
+        lmc_tensor_options options = options_of(dtypes[d], 14);
         uint8_t *src = t_tail(&g_src, size), *enc, *all;
         uint64_t state = d + 1;
         t_fill(src, size, T_GAUSS, dtypes[d], d);
         enc_size = encode(src, size, &options);
         all = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
         for (i = 0; i < enc_size && blocks < 8; blocks++) { /* where each block ends */
-            lmc_position position;
             lmc_block_info info;
-            position.run = 3;
-            position.block = (uint32_t)blocks;
-            if (!CHECK_STATUS(lmc_block_parse(all + i, enc_size - i, position, &info), LMC_OK))
+            if (!CHECK_STATUS(lmc_block_parse(all + i, enc_size - i, (uint32_t)blocks, &info),
+                              LMC_OK))
                 break;
             CHECK(info.size == (blocks < 3 ? block : 5000 * width));
             ends[blocks] = i += info.encoded_size;
@@ -143,11 +140,33 @@ static void test_ranges(void)
     }
 }
 
+/* The largest blocks of each width: two of them, of which the last is one element. */
+static void test_block_sizes(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_AUTO, LMC_BF16, LMC_F32, LMC_C128};
+    static const unsigned log2_blocks[] = {22, 22, 21, 20, 19};
+    size_t i;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        const lmc_tensor_options options = options_of(dtypes[i], log2_blocks[i]);
+        const size_t size = LMC_MAX_BLOCK_SIZE + lmc_dtype_width(dtypes[i]);
+        uint8_t *const src = t_tail(&g_src, size);
+        lmc_block_info info;
+        size_t enc_size;
+        t_note("largest blocks of %s", lmc_dtype_name(dtypes[i]));
+        t_fill(src, size, T_GAUSS, dtypes[i], i);
+        enc_size = encode(src, size, &options);
+        CHECK_STATUS(lmc_block_parse(t_tail(&g_enc, enc_size), enc_size, 0, &info), LMC_OK);
+        CHECK(info.size == LMC_MAX_BLOCK_SIZE);
+        CHECK_STATUS(decode(0, size, t_tail(&g_enc, enc_size), enc_size, size, &options), LMC_OK);
+        CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+    }
+}
+
 static void test_threads(void)
 {
     static const unsigned workers[] = {1, 2, 5};
     size_t i, size = (t_quick ? 150000 : 1000000) * 2 + 2, enc_size;
-    lmc_tensor_options options = options_of(LMC_BF16, 14, 0);
+    lmc_tensor_options options = options_of(LMC_BF16, 14);
     uint8_t *src = t_tail(&g_src, size), *serial;
     t_fill(src, size, T_GAUSS, LMC_BF16, 1);
     t_note("threads: serial");
@@ -185,10 +204,9 @@ static void test_threads(void)
 static void test_damage(void)
 {
     size_t block = 32768, size = 2 * block + 2000, enc_size, first, second, i;
-    lmc_tensor_options options = options_of(LMC_BF16, 14, 0);
+    lmc_tensor_options options = options_of(LMC_BF16, 14);
     uint8_t *src = t_tail(&g_src, size), *enc, *all;
     lmc_block_info info;
-    lmc_position position = {0, 0};
     enum lmc_status status;
 
     /* random bytes are stored, so both full blocks have one size */
@@ -206,21 +224,17 @@ static void test_damage(void)
     memcpy(enc, all, enc_size);
     enc[enc_size] = 0;
     CHECK_STATUS(decode(0, size, enc, enc_size + 1, size, &options), LMC_ERR_CORRUPT);
-    t_note("damage: another size or run");
+    t_note("damage: another size");
     for (i = 0; i < 5; i++) {
         static const int by[] = {-2, 2, 32768, -32768, 1};
         status = decode(0, (size_t)((long)size + by[i]), all, enc_size,
                         (uint64_t)((long)size + by[i]), &options);
         CHECK(status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT);
     }
-    options.run = 1;
-    CHECK_STATUS(decode(0, size, all, enc_size, size, &options), LMC_ERR_CHECKSUM);
-    options.run = 0;
     t_note("damage: swapped blocks");
-    CHECK_STATUS(lmc_block_parse(all, enc_size, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(all, enc_size, 0, &info), LMC_OK);
     first = info.encoded_size;
-    position.block = 1;
-    CHECK_STATUS(lmc_block_parse(all + first, enc_size - first, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(all + first, enc_size - first, 1, &info), LMC_OK);
     second = info.encoded_size;
     CHECK(first == second && first == block + LMC_BLOCK_HEADER_SIZE);
     enc = t_tail(&g_enc, enc_size);
@@ -238,13 +252,13 @@ static void test_damage(void)
 
 static void test_arguments(void)
 {
-    lmc_tensor_options options = options_of(LMC_BF16, 0, 0), bad = options;
+    lmc_tensor_options options = options_of(LMC_BF16, 0), bad = options;
     uint8_t src[100] = {0}, dst[200], enc[200];
     size_t ws_size = lmc_tensor_workspace_size(&options), got = 7, enc_size = 0;
     unsigned n = 0;
     lmc_parallel parallel = t_parallel(&n);
     t_note("arguments");
-    CHECK(ws_size >= lmc_block_workspace_size(65536));
+    CHECK(ws_size >= lmc_block_workspace_size(65536, 2));
     CHECK_STATUS(lmc_tensor_encode(enc, 200, &enc_size, src, 100, &options, g_ws.data, ws_size),
                  LMC_OK);
     CHECK_STATUS(lmc_tensor_encode(NULL, 200, &got, src, 100, &options, g_ws.data, ws_size),
@@ -272,7 +286,7 @@ static void test_arguments(void)
     { /* a part of a block, which is larger than the workspace's owner has said: as many elements,
          but of 8 bytes */
         const size_t n = 16384;
-        lmc_tensor_options wide = options_of(LMC_U64, 14, 0), bytes = options_of(LMC_U8, 14, 0);
+        lmc_tensor_options wide = options_of(LMC_U64, 14), bytes = options_of(LMC_U8, 14);
         size_t wide_size = 0;
         memset(g_src.data, 0, 8 * n);
         CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide,
@@ -295,19 +309,21 @@ static void test_arguments(void)
     t_note("1024 workers with the largest blocks: more than 32 bits can count");
     bad = options;
     bad.dtype = LMC_F64;
-    bad.log2_block = 20;
+    bad.log2_block = 19;
     parallel.n_workers = 1024;
     bad.parallel = &parallel;
     CHECK(lmc_tensor_workspace_size(&bad) == SIZE_MAX ||
-          lmc_tensor_workspace_size(&bad) / 1024 > lmc_block_workspace_size((size_t)1 << 20));
+          lmc_tensor_workspace_size(&bad) / 1024 > lmc_block_workspace_size((size_t)1 << 19, 8));
     CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size),
                  LMC_ERR_WORKSPACE);
-    for (n = 0; n < 6; n++) {
+    for (n = 0; n < 8; n++) {
         bad = options;
         if (n == 0) bad.log2_block = 13;
         if (n == 1) bad.log2_block = 23;
         if (n == 2) bad.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT;
         if (n == 5) bad.level = (enum lmc_level)3;
+        if (n == 6) bad.log2_block = 22; /* of more than 4 MiB */
+        if (n == 7) bad = options_of(LMC_F64, 20);
         if (n == 3 || n == 4) {
             parallel.n_workers = n == 3 ? 0 : 1025;
             bad.parallel = &parallel;
@@ -324,16 +340,17 @@ static void test_arguments(void)
 
 int main(int argc, char **argv)
 {
-    lmc_tensor_options largest = options_of(LMC_F64, 20, 0);
+    lmc_tensor_options largest = options_of(LMC_U8, 22);
     unsigned workers = 5;
     lmc_parallel parallel = t_parallel(&workers);
     t_begin(argc, argv);
     largest.parallel = &parallel;
-    g_src = t_new_guard((size_t)4 << 20);
+    g_src = t_new_guard((size_t)5 << 20);
     g_enc = t_new_guard((size_t)5 << 20);
     g_dst = t_new_guard((size_t)5 << 20);
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
     test_arguments();
+    test_block_sizes();
     test_sizes();
     test_ranges();
     test_threads();

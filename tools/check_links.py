@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails if a page (*.md) links to a file or heading of the repository that is not there, or names a
-file, as `src/api.h`, that is not there; or if code or a page cites a rule of the format, as R5.1-8,
+file, as `src/api.h`, that is not there; or if code or a page cites a rule of the format, as R4-8,
 that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
 import glob, os, re, sys
 
@@ -46,7 +46,7 @@ def dead(page):
 
 
 def unknown_rules(files):
-    rules = set(re.findall(r"\*\*(R[0-9.]+-[0-9]+)\*\*", read("spec/lmc-format.md"))) | {"RD-1"}
+    rules = set(re.findall(r"\*\*(R[0-9]+-[0-9]+)\*\*", read("spec/lmc-format.md")))
     for name in files:
         for rule in re.findall(r"\bR[0-9]+(?:\.[0-9]+)?-[0-9]+\b", read(name)):
             if rule not in rules:

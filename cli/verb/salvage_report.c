@@ -25,8 +25,8 @@ const char *name_loss(enum lmc_status status)
 {
     switch (status) {
     case LMC_ERR_LOST: return "missing";
-    case LMC_ERR_BASE_MISSING: return "wants the base";
-    case LMC_ERR_BASE_WRONG: return "wants another base";
+    case LMC_ERR_BASE_MISSING: return "payload intact; content needs the base";
+    case LMC_ERR_BASE_WRONG: return "payload intact; content needs another base";
     case LMC_ERR_READ: return "cannot be read";
     default: return "damaged";
     }
@@ -108,7 +108,7 @@ static void print_losses(const struct salvage *s, uint64_t start, uint64_t end,
         if (dtype != LMC_AUTO)
             printf(" (elements %llu to %llu)", (unsigned long long)part.first,
                    (unsigned long long)part.last - 1);
-        printf(" %s\n", name_loss(part.status));
+        printf(": %s\n", name_loss(part.status));
     }
 }
 

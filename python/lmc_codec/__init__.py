@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
         WriteError,
         WrongBaseError,
     )
-    from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, open
+    from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, Verified, open, verify
     from ._safetensors import safe_open
     from ._writer import Writer
 
@@ -78,6 +78,7 @@ __all__ = [
     "TensorInfo",
     "TruncatedError",
     "UnsupportedError",
+    "Verified",
     "WriteError",
     "Writer",
     "WrongBaseError",
@@ -89,13 +90,14 @@ __all__ = [
     "tensor_decode",
     "tensor_encode",
     "tier",
+    "verify",
 ]
 
 # Each name is loaded from its module when it is first used: so that importing the package takes next to no time.
 _MODULES = {
     "_base": ("Base",),
     "_codec": ("bound", "compress", "decompress", "tensor_decode", "tensor_encode"),
-    "_reader": ("FileInfo", "Loss", "Reader", "Slice", "TensorInfo", "open"),
+    "_reader": ("FileInfo", "Loss", "Reader", "Slice", "TensorInfo", "Verified", "open", "verify"),
     "_safetensors": ("safe_open",),
     "_writer": ("Writer",),
 }

@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
 #: Bits of one element, by the dtype's name: "BF16".
 BITS: dict[str, int] = {name: x[0] for name, x in _lmc.dtypes().items()}
-#: The order in which safetensors lays tensors out.
-ORDER: dict[str, int] = {name: x[1] for name, x in _lmc.dtypes().items()}
+#: Their numbers, in files and in the C library.
+NUMBERS: dict[str, int] = {name: x[1] for name, x in _lmc.dtypes().items()}
 
 #: The names that numpy, ml_dtypes, PyTorch and JAX have for dtypes.
 _NAMES = {
@@ -38,6 +38,7 @@ _NAMES = {
     "float32": "F32",
     "complex64": "C64",
     "float64": "F64",
+    "complex128": "C128",
     "int64": "I64",
     "uint64": "U64",
 }
@@ -46,7 +47,15 @@ _THEIR_NAMES = {ours: theirs for theirs, ours in _NAMES.items()}
 _FORMATS = {"?": "BOOL1", "e": "F2", "f": "F4", "d": "F8"}
 _FORMATS.update(dict.fromkeys("bhilqn", "I"), **dict.fromkeys("BHILQN", "U"))
 
+#: Which numpy and PyTorch keep in a byte each, and LMC two or four in one.
+_UNPACKED = {"int4": "I4", "uint4": "U4", "int2": "I2", "uint2": "U2"}
+
 SWAPPED = sys.byteorder != "little"
+
+
+def order(dtype: str) -> int:
+    """Where safetensors lays tensors of it out: the widest first. It knows nothing of the integers that are parts of bytes."""
+    return -NUMBERS[dtype] if BITS[dtype] >= 8 else -min(NUMBERS[dtype], NUMBERS["F6_E3M2"])
 
 
 def dtype_name(dtype: Any) -> str:
@@ -57,6 +66,12 @@ def dtype_name(dtype: Any) -> str:
         text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     text = str(text).removeprefix("torch.")
     name = text if text in BITS else _NAMES.get(text) or text.upper()
+    if text in _UNPACKED:
+        packed, n = _UNPACKED[text], 8 // BITS[_UNPACKED[text]]
+        raise TypeError(
+            f"an array of {text} has a byte for each element, and LMC's {packed} has {n} in one: view it as {text.rstrip('42')}8,"
+            f" or pack it to bytes, and give those with dtype={packed!r}"
+        )
     if name not in BITS:
         raise TypeError(
             f"LMC has no dtype {text!r}. View the array as one of {', '.join(BITS)}"

@@ -63,7 +63,7 @@ class Base:
 
     @property
     def fingerprint(self) -> bytes:
-        """32 bytes: what a delta's `base_fingerprint` says."""
+        """16 bytes: what a delta's `base_fingerprint` says."""
         return self._object.fingerprint
 
     def __reduce__(self) -> Any:
@@ -205,7 +205,7 @@ def take_base(
 
 def name_base(base: Any) -> str:
     """What is said of it in a delta: its name without the directory; "": it has none."""
-    name = base.name if not isinstance(base, (str, os.PathLike)) and hasattr(base, "chain_depth") else base
+    name = base.name if not isinstance(base, (str, os.PathLike)) and hasattr(base, "base_fingerprint") else base
     if not isinstance(name, (str, os.PathLike)):
         return ""
     text = os.fsdecode(name)

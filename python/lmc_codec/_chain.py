@@ -16,10 +16,11 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
 SUFFIX = ".lmc"
-HEADER_SIZE, TRAILER_SIZE, FINGERPRINT_SIZE = 80, 40, 32
-FINGERPRINT_AT = 24 + 88  # from the index on, whose place the trailer tells
-END_MAGIC = b"\x82LMC\r\n\x1a\n"
+HEADER_SIZE, TRAILER_SIZE, FINGERPRINT_SIZE = 64, 40, 16
+FINGERPRINT_AT = 20 + 64  # from the index on, whose place the trailer tells
+END_MAGIC = b"\x94LMC\r\n\x1a\n"
 MOST = 4  # that a message lists
+FAR = 1 << 62  # deltas, of a chain that goes on elsewhere
 
 
 class _Link:
@@ -31,7 +32,8 @@ class _Link:
             if not stat.S_ISREG(found.st_mode):
                 raise ValueError("no file")
             self.path, self.file = path, (found.st_dev, found.st_ino)
-            self.depth = _lmc.parse_header(file.read(HEADER_SIZE))[1]
+            self.base = _lmc.parse_header(file.read(HEADER_SIZE))[0]
+            self.depth = FAR
             file.seek(-TRAILER_SIZE, os.SEEK_END)
             trailer = file.read(TRAILER_SIZE)
             file.seek(int.from_bytes(trailer[:8], "little") + FINGERPRINT_AT)
@@ -45,6 +47,19 @@ def _look_at(path: str) -> _Link | None:
         return _Link(path)
     except (OSError, LMCError, ValueError, OverflowError):
         return None
+
+
+def _measure(links: list[_Link]) -> None:
+    """How many deltas each is away from a snapshot without a base."""
+    by_base: dict[bytes, list[_Link]] = {}
+    for link in links:
+        by_base.setdefault(link.base, []).append(link)
+    depth, bases = 0, {b""}
+    while bases:
+        found = [link for base in bases for link in by_base.pop(base, ())]
+        for link in found:
+            link.depth = depth
+        depth, bases = depth + 1, {link.fingerprint for link in found}
 
 
 def find_base(
@@ -103,6 +118,7 @@ class _Search:
         if directory not in self.links:
             names = sorted(x for x in os.listdir(directory or ".") if x.endswith(SUFFIX))
             self.links[directory] = [x for x in map(_look_at, (os.path.join(directory, x) for x in names)) if x is not None]
+            _measure(self.links[directory])
         named = os.path.join(directory, name)
         links = [*self.links[directory], *filter(None, [_look_at(named) if name and not name.endswith(SUFFIX) else None])]
         self.used.add(file_of(path))

@@ -1,4 +1,4 @@
-"""Chunks of array stores: an array in memory (spec 7.5), blocks without any header; they tell its size themselves."""
+"""Chunks of array stores: an array in memory (spec 10), blocks without any header; they tell its size themselves."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ def find_dtype(their: Any) -> str:
         return "AUTO"
     if their.kind in "Mm":  # times are integers
         return "I64"
-    if their.name == "complex128":
-        return "F64"
     try:
         return _arrays.dtype_name(their)
     except TypeError:
@@ -56,7 +54,7 @@ def encode(data: Any, dtype: str, level: int) -> bytearray:
 
 def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
     """To `out`, a writable buffer of bytes of just that size; or to a new bytearray of at most max_size bytes."""
-    size, dtype, log2_block = _lmc.tensor_layout(data)
+    size = _lmc.tensor_size(data)
     if not memoryview(data).nbytes and (out is None or len(out)):
         raise TruncatedError("the chunk is empty: it was cut, or never written; fetch or write it again")
     if out is None:
@@ -65,5 +63,5 @@ def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
         out = _lmc.new_bytes(size)
     elif len(out) != size:
         raise ValueError(f"out has {len(out)} bytes, and the chunk {size}")
-    _lmc.tensor_decode(data, out, dtype, log2_block=log2_block)
+    _lmc.tensor_decode(data, out)
     return out

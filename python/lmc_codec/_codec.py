@@ -258,27 +258,22 @@ def tensor_decode(
     out: _Out,
     base: Any = None,
     *,
-    dtype: Any = None,
     offset: int = 0,
     total_size: int | None = None,
     threads: int | None = 1,
-    log2_block: int = 0,
 ) -> _Out:
     """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
 
     offset, total_size: `out` gets a part of the tensor, from that byte on. out may be the base, where all of the tensor
-    is decoded. log2_block: at least what was used to encode. dtype: where `out` does not say it.
+    is decoded.
     """
-    x = _arrays.describe(out, dtype)
-    buffer = _arrays.describe_out(out, "", x.nbytes)
+    x = _arrays.describe(out)
     _lmc.tensor_decode(
         data,
-        buffer,
-        x.dtype or "AUTO",
+        _arrays.describe_out(out, "", x.nbytes),
         None if base is None else _arrays.describe(base).buffer,
         offset,
         -1 if total_size is None else total_size,
         count_threads(threads),
-        log2_block,
     )
     return out

@@ -14,12 +14,12 @@ class _XorReader:
 
     def __init__(self, payload: Any):
         self.payload, self.at = payload, 0
-        self.size, self.dtype, self.log2_block = _lmc.tensor_layout(payload)
+        self.size = _lmc.tensor_size(payload)
 
     def read(self, size: int) -> bytearray:
         out = bytearray(max(0, min(size, self.size - self.at)))
         if out:
-            _lmc.tensor_decode(self.payload, out, self.dtype, offset=self.at, total_size=self.size, log2_block=self.log2_block)
+            _lmc.tensor_decode(self.payload, out, offset=self.at, total_size=self.size)
         self.at += len(out)
         return out
 

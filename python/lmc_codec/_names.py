@@ -1,4 +1,4 @@
-"""What files, tensors and metadata of a snapshot may be called (spec 5): said here, where it is known what is wrong."""
+"""What files, tensors and metadata of a snapshot may be called (spec 4.1): said here, where it is known what is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_path(path: str) -> None:
     if not isinstance(path, str):
         raise TypeError(f"a path in the snapshot is a string, not {path!r}")
     _check_size(path, "the path")
-    if path and ("\\" in path or any(part in ("", ".", "..") for part in path.split("/"))):
+    if path and any(part in ("", ".", "..") for part in path.split("/")):
         raise ArgumentError(
             f"{path!r} cannot be a path in the snapshot: it is relative, its parts have / between them, and none of them is"
             " empty, '.' or '..'",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 
 from . import _arrays, _lmc
@@ -39,6 +38,9 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     _Out = TypeVar("_Out")
 
 
+FEATURES = ("Base", "Own", "Quantised")  # by the bits of Incompatible (spec 3.1)
+
+
 class Loss:
     """What a tensor has lost by quantising: how often it was quantised, and the error of the last time."""
 
@@ -52,7 +54,7 @@ class Loss:
 
 
 class TensorInfo:
-    """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), fingerprint (32 bytes),
+    """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), fingerprint (16 bytes),
     loss (None: it is exact).
 
     strides: of a tensor of torch.save() that lies in memory otherwise than in the order of its shape, in elements; else
@@ -168,14 +170,13 @@ class Reader:
                 self._source.give_up()
             raise
         info = self._object.info()
-        #: 32 bytes that stand for all names and contents.
+        #: 16 bytes that stand for all names and contents.
         self.fingerprint: bytes = info[1]
         #: Of the snapshot that this one is a delta of; None if it is none.
         self.base_fingerprint: bytes | None = info[2] or None
-        #: Deltas down to a snapshot without a base.
-        self.chain_depth: int = info[3]
-        #: The conformance level that a decoder needs: 0 to 4.
-        self.conformance_level: int = info[4]
+        #: What a decoder must know to read it, beside what all of them do: some of "Base", "Own" (it predicts parts of itself),
+        #: "Quantised".
+        self.features: tuple[str, ...] = tuple(name for i, name in enumerate(FEATURES) if info[3] >> i & 1)
         self._n_files: int = info[0]
 
     # -- what is in it --
@@ -373,9 +374,12 @@ class Reader:
         return f"tensor {x.name!r}" if x.name else "the tensor"
 
     def _expect_all(self) -> None:
-        """Of a file that is read from its beginning to its end."""
-        self._source.expect(0, self._source.size)
+        """Of a file that is read from its beginning to its end, but for the table of blocks."""
         self._is_read_whole = True
+        if callable(self._source.argument):
+            last = self.files[-1]
+            at, encoded = self._object.encoded_range(last.number, 0, last.size) if last.size else (0, self._source.size)
+            self._source.expect(0, at + encoded)
 
     def _expect(self, number: int, offset: int, size: int) -> None:
         if size and not self._is_read_whole and callable(self._source.argument):
@@ -453,28 +457,15 @@ class Reader:
             self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
         if x.strides is None or x.size <= x.span:
-            return self._make_array(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+            return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
         if (framework or self._framework) == "bytes":  # of all of them
             if x.size > max(x.span << 10, 1 << 20):
                 raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
-            return self._make_array(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+            return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
         from ._torch_views import repeat, width_of
 
         n = x.span // width_of(x.dtype)
-        return repeat(self._make_array(x, (n,), framework, device, lambda buffer: self._read_span(x, buffer)), x.shape, x.strides)
-
-    def _make_array(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
-        """LMC has no dtype of complex128: it is made of pairs."""
-        if x.dtype != "C128" or (framework or self._framework) == "bytes":
-            return self._make(x, shape, framework, device, fill)
-        pairs = copy.copy(x)
-        pairs.dtype = "F64"
-        array = self._make(pairs, (*shape, 2), framework, device, fill)
-        if hasattr(array, "as_strided"):
-            import torch
-
-            return torch.view_as_complex(array)
-        return array.view("complex128")[..., 0]
+        return repeat(self._make(x, (n,), framework, device, lambda buffer: self._read_span(x, buffer)), x.shape, x.strides)
 
     def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
         framework = framework or self._framework or ("torch" if device is not None else None)
@@ -607,8 +598,8 @@ def _name_limit(error: LimitError, source: Any, max_index_size: int, max_total_s
     else:
         limit += f", max_total_size {max_total_size}"
         plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX))
-        if plain is not None and plain.info()[6] > max_total_size:
-            limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[6]} bytes"
+        if plain is not None and plain.info()[5] > max_total_size:
+            limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[5]} bytes"
     named = LimitError(f"{error}: {limit}")
     named.status, named.status_name = error.status, error.status_name
     return named
@@ -649,7 +640,7 @@ class Slice:
                 raise SliceError(str(error)) from None
         self._reader._check_known(x)
         start, count, steps, keep = parse_index(index, x.shape)
-        bits = 128 if x.dtype == "C128" else _arrays.BITS.get(x.dtype)
+        bits = _arrays.BITS.get(x.dtype)
         if bits is None:
             if count != list(x.shape):
                 raise UnsupportedError(f"{x.name!r}: parts of it are not read: how large an element of {x.dtype} is, is not known")
@@ -669,7 +660,7 @@ class Slice:
             reader._expect(x.file_number, x.offset + first, last - first)
             reader._object.read_box(x.file_number, x.offset, width, shape, begin, n, buffer, reader._what(x))
 
-        result = reader._make_array(x, box, self._framework, self._device, fill)
+        result = reader._make(x, box, self._framework, self._device, fill)
         if all(s == 1 for s in steps):
             return result
         if isinstance(result, bytearray):
@@ -777,3 +768,43 @@ def open(
     )
 
 
+class Verified:
+    """What verify() has found: an intact file. fingerprint: of its snapshot. is_complete: all of its content was compared.
+    If not, it is a delta, its payloads are intact, and what they mean takes the base of this base_fingerprint."""
+
+    __slots__ = ("fingerprint", "base_fingerprint", "is_complete")
+
+    def __init__(self, reader: Reader):
+        self.fingerprint, self.base_fingerprint = reader.fingerprint, reader.base_fingerprint
+        self.is_complete = reader._object.verify()
+
+    def __repr__(self) -> str:
+        needs = (self.base_fingerprint or b"").hex()[:16]
+        said = "intact" if self.is_complete else f"payload intact; content needs the base {needs}"
+        return f"<lmc_codec.Verified {self.fingerprint.hex()[:16]}: {said}>"
+
+
+def verify(
+    source: Any,
+    *,
+    base: Any = None,
+    threads: int | None = None,
+    max_index_size: int = 0,
+    max_total_size: int = 0,
+    storage_options: dict[str, Any] | None = None,
+) -> Verified:
+    """Reads all of an LMC file, and compares all that it says of itself. The arguments are those of open().
+
+    Damage is an error, as where it is read. A delta without its base is none: its headers and payloads are checked, and
+    `is_complete` of the result is false.
+    """
+    with Reader(
+        source,
+        base=base,
+        threads=threads,
+        max_index_size=max_index_size,
+        max_total_size=max_total_size,
+        storage_options=storage_options,
+    ) as reader:
+        reader._source.expect(0, reader._source.size)
+        return Verified(reader)

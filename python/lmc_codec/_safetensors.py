@@ -389,11 +389,10 @@ def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
     """What can be given."""
     x = reader.info(name)
     reader._check_known(x)
-    dtype = "F64" if x.dtype == "C128" else x.dtype
-    if dtype not in _arrays.BITS:
-        raise TypeError(f"tensor {name!r} is of {printable(dtype)}, which no framework has (lmc_codec.open() gives its bytes)")
+    if x.dtype not in _arrays.BITS:
+        raise TypeError(f"tensor {name!r} is of {printable(x.dtype)}, which no framework has (lmc_codec.open() gives its bytes)")
     try:
-        _arrays.torch_dtype(dtype) if framework == "torch" else _arrays.numpy_dtype(dtype)
+        _arrays.torch_dtype(x.dtype) if framework == "torch" else _arrays.numpy_dtype(x.dtype)
     except TypeError as error:
         raise TypeError(f"tensor {name!r}: {error}") from None
     except ImportError:
@@ -439,7 +438,7 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
                 memoryview(buffer).cast("B")[:] = part
 
         reader._check_known(x)
-        yield reader._make_array(x, x.shape, None, device, fill)
+        yield reader._make(x, x.shape, None, device, fill)
 
 
 def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:

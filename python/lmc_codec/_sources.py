@@ -68,11 +68,21 @@ class Ranges:
             if offset >= self.tail_at:
                 return self.tail[offset - self.tail_at : end - self.tail_at]
             if not self.piece or offset < self.piece_at or end > self.piece_end:
+                if self.piece and size <= NEAR and not self.expected[0] <= offset < self.expected[1]:
+                    return self._read_aside(offset, size)
                 self._read(offset, size)
             found = self.piece[offset - self.piece_at : end - self.piece_at]
             if end == self.piece_end:
                 self.piece = memoryview(b"")
             return found
+
+    def _read_aside(self, offset: int, size: int) -> memoryview:
+        """A few rows of the table of blocks, say: what is here for what comes next stays."""
+        data = memoryview(_lmc.new_bytes(size))
+        n = min(size, self.tail_at - offset)
+        self.fetch(offset, data[:n])
+        data[n:] = self.tail[: size - n]
+        return data
 
     def _read(self, offset: int, size: int) -> None:
         """A piece that begins with that. What of it is here already is not fetched again."""

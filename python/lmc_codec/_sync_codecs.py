@@ -52,7 +52,7 @@ class LMC:
 
     def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None:
         try:
-            _lmc.tensor_decode(payload, out.data, "AUTO", old.data)
+            _lmc.tensor_decode(payload, out.data, old.data)
         except BaseError as error:
             raise SyncWrongBase(str(error))
         except LMCError as error:

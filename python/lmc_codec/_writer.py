@@ -231,7 +231,7 @@ class Writer:
                     raise type(error)(f"tensor {name!r}: {printable(error)}") from None
                 described[name] = x
             # as safetensors sorts: wide dtypes first, then by name
-            order = sorted(described, key=lambda name: (-_arrays.ORDER[described[name].dtype or "U8"], name.encode()))
+            order = sorted(described, key=lambda name: (_arrays.order(described[name].dtype or "U8"), name.encode()))
             rows = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
             header = safetensors_header(rows, metadata)
             tensors, at = [], len(header)

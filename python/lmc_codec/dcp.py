@@ -63,15 +63,14 @@ _STORAGES = {
     "Int": "I32",
     "Long": "I64",
     "ComplexFloat": "C64",
-    "ComplexDouble": "F64",
+    "ComplexDouble": "C128",
 }
-_PARTS = {torch.complex128: "F64", torch.complex32: "F16"}  # coded as twice as many elements
 
 
 def _name_dtype(dtype: torch.dtype) -> str:
     """The library's name, or "": its bytes are coded as of unknown kind."""
     try:
-        return _PARTS.get(dtype) or _arrays.dtype_name(dtype)
+        return "F16" if dtype is torch.complex32 else _arrays.dtype_name(dtype)  # twice as many
     except TypeError:
         return ""
 

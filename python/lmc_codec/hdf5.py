@@ -32,7 +32,7 @@ def LMC(level: Level = 0, dtype: Any = None) -> dict[str, Any]:  # a name as hdf
     """Arguments of create_dataset. level: as of lmc_codec.compress. dtype: what the elements are, where the dataset's
     type is not it: "BF16" for bf16 that is kept as uint16."""
     name = _chunks.check_dtype(dtype)
-    number = 0 if name is None else _arrays.ORDER[name]
+    number = 0 if name is None else _arrays.NUMBERS[name]
     return {"compression": ID, "compression_opts": (_chunks.check_level(level) & 0xFFFFFFFF, number)}
 
 

@@ -233,7 +233,7 @@ int get_base(module_state *state, PyObject *object, named_base *b, call **c, int
 }
 
 static PyGetSetDef base_getset[] = {
-    {"fingerprint", base_fingerprint, NULL, "32 bytes, the fingerprint of its snapshot.", NULL},
+    {"fingerprint", base_fingerprint, NULL, "16 bytes, the fingerprint of its snapshot.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot base_slots[] = {{Py_tp_new, (void *)base_new},
                                    {Py_tp_dealloc, (void *)base_dealloc},

@@ -188,7 +188,7 @@ PyObject *new_bytes(PyObject *module, PyObject *args);
 PyObject *prepare(PyObject *module, PyObject *args);
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
-PyObject *tensor_layout(PyObject *module, PyObject *args);
+PyObject *tensor_size(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;

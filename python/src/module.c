@@ -34,7 +34,7 @@ static PyObject *dtypes(PyObject *module, PyObject *unused)
     return result;
 }
 
-/* (first bytes of a file) -> (base fingerprint or b"", chain depth, level, format minor) */
+/* (first bytes of a file) -> (base fingerprint or b"", features, format minor) */
 static PyObject *parse_header(PyObject *module, PyObject *args)
 {
     lmc_snapshot_info info;
@@ -45,9 +45,9 @@ static PyObject *parse_header(PyObject *module, PyObject *args)
     PyBuffer_Release(&data);
     if (status != LMC_OK)
         return raise_status((module_state *)PyModule_GetState(module), status, NULL, NULL);
-    return Py_BuildValue("y#Iii", (const char *)info.base_fingerprint,
-                         (Py_ssize_t)(info.has_base ? LMC_FINGERPRINT_SIZE : 0), info.chain_depth,
-                         (int)info.conformance_level, (int)info.format_minor);
+    return Py_BuildValue("y#Ki", (const char *)info.base_fingerprint,
+                         (Py_ssize_t)(info.has_base ? LMC_FINGERPRINT_SIZE : 0),
+                         (unsigned long long)info.features, (int)info.format_minor);
 }
 
 /* (buffer, buffer) -> bool */
@@ -84,7 +84,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
-                                  {"tensor_layout", tensor_layout, METH_VARARGS, NULL},
+                                  {"tensor_size", tensor_size, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)

@@ -12,6 +12,7 @@ struct reader_object {
     PyObject *where;     /* its name in messages */
     thread_pool pool;
     object_lock lock;
+    uint64_t max_index_size;
     uint64_t serial;      /* higher than those of all readers that were made before */
     volatile int is_base; /* of other readers or writers: its memory stays until they are gone */
     int is_closed;
@@ -106,7 +107,7 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
         unlock_chain(state, (PyObject *)r);
         return -1;
     }
-    options.max_index_size = max_index_size;
+    options.max_index_size = r->max_index_size = max_index_size;
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base.base : NULL;
@@ -247,12 +248,12 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     status = lmc_reader_get_info(reader, &info);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r, Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files,
+    return end_use(r, Py_BuildValue("nNNKiK", (Py_ssize_t)info.n_files,
                                     make_fingerprint(info.fingerprint),
                                     info.has_base ? make_fingerprint(info.base_fingerprint)
                                                   : PyBytes_FromStringAndSize("", 0),
-                                    (unsigned)info.chain_depth, (int)info.conformance_level,
-                                    (int)info.format_minor, (unsigned long long)total));
+                                    (unsigned long long)info.features, (int)info.format_minor,
+                                    (unsigned long long)total));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)
@@ -433,27 +434,52 @@ static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
     return end_use(r, PyLong_FromUnsignedLongLong(encoded));
 }
 
+/* -- reading -- */
+
+/* A call that reads from the file; NULL and an exception if that is closed. */
+static lmc_reader *begin_reading(reader_object *r, call *c)
+{
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    if (lock_chain(state, (PyObject *)r, c) < 0) return NULL;
+    if (reader_of((PyObject *)r)) {
+        call_begin(c, NULL);
+        return r->reader;
+    }
+    unlock_chain(state, (PyObject *)r);
+    PyErr_SetString(PyExc_ValueError, "the file is closed");
+    return NULL;
+}
+
+/* None, or NULL and an exception. */
+static PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObject *what)
+{
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    PyObject *const result = call_end(c, state, status, r->where, what);
+    unlock_chain(state, (PyObject *)r);
+    return result;
+}
+
 /* -> (first byte in the LMC file, bytes) of the blocks that hold a range */
 static PyObject *reader_encoded_range(PyObject *self, PyObject *args)
 {
-    reader_object *const r = (reader_object *)self;
     unsigned long long offset, size;
-    uint64_t encoded_offset, encoded_size;
+    uint64_t encoded_offset = 0, encoded_size = 0;
     lmc_reader *reader;
+    PyObject *result;
     Py_ssize_t number;
     enum lmc_status status;
+    call c;
     if (!PyArg_ParseTuple(args, "nKK:encoded_range", &number, &offset, &size)) return NULL;
-    reader = begin_use(r);
+    reader = begin_reading((reader_object *)self, &c);
     if (!reader) return NULL;
     status = lmc_reader_encoded_range(reader, (size_t)number, offset, size, &encoded_offset,
                                       &encoded_size);
-    if (status != LMC_OK)
-        return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r, Py_BuildValue("KK", (unsigned long long)encoded_offset,
-                                    (unsigned long long)encoded_size));
+    result = end_reading((reader_object *)self, &c, status, NULL);
+    if (!result) return NULL;
+    Py_DECREF(result);
+    return Py_BuildValue("KK", (unsigned long long)encoded_offset,
+                         (unsigned long long)encoded_size);
 }
-
-/* -- reading -- */
 
 /* A box of a tensor: elements [start, start + count) of each dimension. */
 typedef struct box {
@@ -609,20 +635,12 @@ static PyObject *raise_missing_base(reader_object *r, PyObject *what)
 static PyObject *read_locked(reader_object *r, Py_ssize_t number, const box *b, void *dst,
                              PyObject *what)
 {
-    module_state *const state = state_of(Py_TYPE((PyObject *)r));
     enum lmc_status status;
     PyObject *result;
     call c;
-    if (lock_chain(state, (PyObject *)r, &c) < 0) return NULL;
-    if (!reader_of((PyObject *)r)) {
-        unlock_chain(state, (PyObject *)r);
-        PyErr_SetString(PyExc_ValueError, "the file is closed");
-        return NULL;
-    }
-    call_begin(&c, NULL);
+    if (!begin_reading(r, &c)) return NULL;
     status = number < 0 ? LMC_ERR_ARGUMENT : read_box(r->reader, (size_t)number, b, (uint8_t *)dst);
-    result = call_end(&c, state, status, r->where, what);
-    unlock_chain(state, (PyObject *)r);
+    result = end_reading(r, &c, status, what);
     if (status == LMC_ERR_BASE_MISSING && !c.type && !c.base && reader_of((PyObject *)r))
         return raise_missing_base(r, what);
     return result;
@@ -704,21 +722,13 @@ static enum lmc_status read_hash(lmc_reader *reader, int is_whole, Py_ssize_t nu
 
 static PyObject *make_hash(reader_object *r, int is_whole, Py_ssize_t number, Py_ssize_t tensor)
 {
-    module_state *const state = state_of(Py_TYPE((PyObject *)r));
     enum lmc_status status;
     uint8_t hash[32];
     PyObject *result;
     call c;
-    if (lock_chain(state, (PyObject *)r, &c) < 0) return NULL;
-    if (!reader_of((PyObject *)r)) {
-        unlock_chain(state, (PyObject *)r);
-        PyErr_SetString(PyExc_ValueError, "the file is closed");
-        return NULL;
-    }
-    call_begin(&c, NULL);
+    if (!begin_reading(r, &c)) return NULL;
     status = read_hash(r->reader, is_whole, number, tensor, hash);
-    result = call_end(&c, state, status, r->where, NULL);
-    unlock_chain(state, (PyObject *)r);
+    result = end_reading(r, &c, status, NULL);
     if (!result) return NULL;
     Py_DECREF(result);
     return PyBytes_FromStringAndSize((const char *)hash, 32);
@@ -739,6 +749,70 @@ static PyObject *reader_snapshot_hash(PyObject *self, PyObject *unused)
     return make_hash((reader_object *)self, 1, 0, 0);
 }
 
+/* -- checking all of a file, from front to back -- */
+
+typedef struct whole_stream {
+    reader_object *reader;
+    uint64_t position;
+    lmc_base itself; /* what predicts other parts of it is decoded once more: nothing is kept */
+} whole_stream;
+
+static enum lmc_status read_whole(void *user, void *dst, size_t size, size_t *got)
+{
+    whole_stream *const s = (whole_stream *)user;
+    const uint64_t left = s->reader->source.size - s->position;
+    enum lmc_status status;
+    *got = (size_t)(left < size ? left : size);
+    if (*got == 0) return LMC_OK;
+    status = source_read_at(&s->reader->source, s->position, dst, *got);
+    s->position += *got;
+    return status;
+}
+
+static enum lmc_status read_again(void *user, size_t file_number, uint64_t offset, void *dst,
+                                  size_t size)
+{
+    const lmc_base *const itself = &((whole_stream *)user)->itself;
+    return itself->read(itself->user, file_number, offset, dst, size);
+}
+
+/* -> whether all of it is known to be right. False: it is a delta without its base, and its
+ * payloads are. */
+static PyObject *reader_verify(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_restore_options options = LMC_DEFAULTS;
+    lmc_snapshot_info info;
+    enum lmc_status status;
+    whole_stream whole;
+    lmc_stream stream;
+    PyObject *result;
+    call c;
+    int is_alone = 0;
+    (void)unused;
+    if (!begin_reading(r, &c)) return NULL;
+    status = lmc_reader_get_info(r->reader, &info);
+    if (status == LMC_OK) {
+        is_alone = info.has_base && !r->base;
+        whole.reader = r;
+        whole.position = 0;
+        whole.itself = lmc_reader_base(r->reader);
+        stream.read = read_whole;
+        stream.user = options.user = &whole;
+        options.base = r->base ? &r->own_base.base : NULL;
+        options.read_back = is_alone ? NULL : read_again;
+        options.max_index_size = r->max_index_size;
+        options.parallel = r->source.read ? NULL : pool_parallel(&r->pool);
+        status = lmc_snapshot_restore(&stream, NULL, &options);
+    }
+    if (is_alone && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK))
+        status = LMC_OK;
+    result = end_reading(r, &c, status, NULL);
+    if (!result) return NULL;
+    Py_DECREF(result);
+    return PyBool_FromLong(!is_alone);
+}
+
 static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
                                        {"info", reader_info, METH_NOARGS, NULL},
                                        {"file", reader_file, METH_VARARGS, NULL},
@@ -752,6 +826,7 @@ static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL
                                        {"snapshot_hash", reader_snapshot_hash, METH_NOARGS, NULL},
                                        {"read", reader_read, METH_VARARGS, NULL},
                                        {"read_box", reader_read_box, METH_VARARGS, NULL},
+                                       {"verify", reader_verify, METH_NOARGS, NULL},
                                        {NULL, NULL, 0, NULL}};
 static PyType_Slot reader_slots[] = {
     {Py_tp_new, (void *)reader_new},           {Py_tp_dealloc, (void *)reader_dealloc},

@@ -110,17 +110,9 @@ static void end_coding(coding *x)
     pool_free(&x->pool);
 }
 
-static int begin_coding(coding *x, PyObject *data, const char *dtype, PyObject *base, PyObject *out,
-                        int level, int n_threads, int log2_block)
+static int begin_coding(coding *x, PyObject *data, PyObject *base, PyObject *out, int n_threads)
 {
-    x->options.dtype = parse_dtype(dtype);
-    if (PyErr_Occurred() || pool_init(&x->pool, n_threads) < 0) return -1;
-    if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE || log2_block < 0 || log2_block > 22) {
-        PyErr_SetString(PyExc_ValueError, "no such level or size of blocks");
-        return -1;
-    }
-    x->options.level = (enum lmc_level)level;
-    x->options.log2_block = (unsigned)log2_block;
+    if (pool_init(&x->pool, n_threads) < 0) return -1;
     x->options.parallel = pool_parallel(&x->pool);
     if (PyObject_GetBuffer(data, &x->data, PyBUF_SIMPLE) < 0 ||
         (out != Py_None && PyObject_GetBuffer(out, &x->out, PyBUF_WRITABLE) < 0) ||
@@ -152,7 +144,15 @@ PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os|OOiii:tensor_encode", names, &data, &dtype,
                                      &base, &out, &level, &n_threads, &log2_block))
         return NULL;
-    if (begin_coding(&x, data, dtype, base, out, level, n_threads, log2_block) < 0) goto end;
+    x.options.dtype = parse_dtype(dtype);
+    if (PyErr_Occurred()) return NULL;
+    if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE || log2_block < 0 || log2_block > 22) {
+        PyErr_SetString(PyExc_ValueError, "no such level or size of blocks");
+        return NULL;
+    }
+    x.options.level = (enum lmc_level)level;
+    x.options.log2_block = (unsigned)log2_block;
+    if (begin_coding(&x, data, base, out, n_threads) < 0) goto end;
     if (is_overlap(x.base.buf, (size_t)x.base.len, x.out.buf, (size_t)x.out.len)) {
         PyErr_SetString(PyExc_ValueError, "out overlaps the base");
         goto end;
@@ -186,24 +186,46 @@ end:
     return result;
 }
 
-/* (data, out, dtype, base, offset, total_size, threads, log2_block): out gets its size of bytes of
- * the tensor from offset on. A whole tensor may be decoded over its base. */
+/* The bytes that the blocks at data decode to, as far as their headers are right. The options say
+ * from now on that a worker has room for the largest of them: bytes take more than as many bytes of
+ * wider elements. */
+static enum lmc_status measure(const Py_buffer *data, lmc_tensor_options *options, uint64_t *total)
+{
+    enum lmc_status status = LMC_OK;
+    uint32_t number = 0;
+    Py_ssize_t at = 0;
+    *total = 0;
+    options->log2_block = 14;
+    for (; at < data->len && status == LMC_OK; number++) {
+        const size_t left = (size_t)(data->len - at);
+        lmc_block_info info;
+        status = lmc_block_parse((const char *)data->buf + at, left, number, &info);
+        if (status == LMC_OK && info.encoded_size > left) status = LMC_ERR_TRUNCATED;
+        if (status != LMC_OK) break;
+        at += (Py_ssize_t)info.encoded_size;
+        *total += info.size; /* at most 2^22 for each 25 bytes: does not overflow */
+        while (((size_t)1 << options->log2_block) < info.size) options->log2_block++;
+    }
+    return status;
+}
+
+/* (data, out, base, offset, total_size, threads): out gets its size of bytes of the tensor from
+ * offset on. A whole tensor may be decoded over its base. */
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"data",       "out",     "dtype",      "base", "offset",
-                            "total_size", "threads", "log2_block", NULL};
+    static char *names[] = {"data", "out", "base", "offset", "total_size", "threads", NULL};
     module_state *const state = (module_state *)PyModule_GetState(module);
     PyObject *data, *out, *base = Py_None, *result = NULL;
-    int n_threads = 1, log2_block = 0;
     long long offset = 0, total = -1;
-    const char *dtype;
+    uint64_t found;
+    int n_threads = 1;
     coding x;
     call c;
     memset(&x, 0, sizeof x);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOs|OLLii:tensor_decode", names, &data, &out,
-                                     &dtype, &base, &offset, &total, &n_threads, &log2_block))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|OLLi:tensor_decode", names, &data, &out,
+                                     &base, &offset, &total, &n_threads))
         return NULL;
-    if (begin_coding(&x, data, dtype, base, out, 0, n_threads, log2_block) < 0) goto end;
+    if (begin_coding(&x, data, base, out, n_threads) < 0) goto end;
     if (!x.out.obj || offset < 0) {
         PyErr_SetString(PyExc_ValueError, "out is missing, or offset is below zero");
         goto end;
@@ -216,7 +238,9 @@ PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     call_begin(&c, NULL);
     {
-        const enum lmc_status status =
+        enum lmc_status status;
+        (void)measure(&x.data, &x.options, &found); /* a header that is wrong is found again */
+        status =
             lmc_tensor_decode_range(x.out.buf, (size_t)x.out.len, x.data.buf, (size_t)x.data.len,
                                     (uint64_t)offset, (uint64_t)total, &x.options, NULL, 0);
         result = call_end(&c, state, status, NULL, NULL);
@@ -226,36 +250,17 @@ end:
     return result;
 }
 
-/* (data) -> (bytes that the blocks decode to, a dtype of the widest elements in them, log2 of the
- * elements of the largest block): what tensor_decode needs, where nobody else knows. */
-PyObject *tensor_layout(PyObject *module, PyObject *args)
+/* (data) -> the bytes that its blocks decode to */
+PyObject *tensor_size(PyObject *module, PyObject *args)
 {
-    module_state *const state = (module_state *)PyModule_GetState(module);
-    enum lmc_status status = LMC_OK;
-    lmc_position position = {0, 0};
-    unsigned log2_n = 14, width = 1;
-    uint64_t total = 0;
+    lmc_tensor_options options = LMC_DEFAULTS;
+    enum lmc_status status;
+    uint64_t total;
     Py_buffer data;
-    Py_ssize_t at = 0;
-    if (!PyArg_ParseTuple(args, "y*:tensor_layout", &data)) return NULL;
-    for (; at < data.len && status == LMC_OK; position.block++) {
-        const size_t left = (size_t)(data.len - at);
-        lmc_block_info info;
-        status = lmc_block_parse((const char *)data.buf + at, left, position, &info);
-        if (status == LMC_OK && info.encoded_size > left) status = LMC_ERR_TRUNCATED;
-        if (status != LMC_OK) break;
-        at += (Py_ssize_t)info.encoded_size;
-        total += info.size; /* at most 2^23 for each 24 bytes: does not overflow */
-        if (info.width > width) width = info.width;
-        while (((uint32_t)1 << log2_n) < info.n) log2_n++;
-    }
+    if (!PyArg_ParseTuple(args, "y*:tensor_size", &data)) return NULL;
+    status = measure(&data, &options, &total);
     PyBuffer_Release(&data);
-    if (status != LMC_OK) return raise_status(state, status, NULL, NULL);
-    while (((size_t)width << log2_n) > LMC_MAX_BLOCK_SIZE) log2_n--;
-    return Py_BuildValue("KsI", (unsigned long long)total,
-                         width == 1   ? "U8"
-                         : width == 2 ? "U16"
-                         : width == 4 ? "U32"
-                                      : "U64",
-                         log2_n);
+    if (status != LMC_OK)
+        return raise_status((module_state *)PyModule_GetState(module), status, NULL, NULL);
+    return PyLong_FromUnsignedLongLong(total);
 }

@@ -275,7 +275,7 @@ def test_hdf5(tmp_path, dtype):
     number, _, values, name = x.id.get_create_plist().get_filter(0)
     assert (number, name) == (hdf5.ID, b"lmc") and values[2] == 64 * 300 * a.itemsize
     expected = {"bool": "I8", "c8": "F32", "c16": "F64"}.get(dtype) or lmc_codec._arrays.dtype_name(a.dtype)
-    assert values[1] == lmc_codec._arrays.ORDER[expected]
+    assert values[1] == lmc_codec._arrays.NUMBERS[expected]
     assert x.id.read_direct_chunk((64, 0))[1] == bytes(_chunks.encode(a[64:128].tobytes(), expected, 0))
 
 
@@ -294,7 +294,7 @@ def test_hdf5_bf16(tmp_path, weights):
         y = h5py.h5d.create(f.id, b"y", bf16, h5py.h5s.create_simple(a.shape), plist)
         y.write(h5py.h5s.ALL, h5py.h5s.ALL, a, mtype=bf16)
         f.flush()
-        assert y.get_create_plist().get_filter(0)[2][1] == lmc_codec._arrays.ORDER["BF16"]
+        assert y.get_create_plist().get_filter(0)[2][1] == lmc_codec._arrays.NUMBERS["BF16"]
         assert y.get_storage_size() == x.id.get_storage_size()
         assert same(f["y"][:], weights[:512, :256].astype(np.float32))
 
@@ -313,7 +313,7 @@ def test_hdf5_other_types(tmp_path):
     ):
         x, _ = dataset(tmp_path, a, chunks=(128, *a.shape[1:]))
         assert same(x[:], a)
-        assert x.id.get_create_plist().get_filter(0)[2][1] == lmc_codec._arrays.ORDER.get(dtype, 0)
+        assert x.id.get_create_plist().get_filter(0)[2][1] == lmc_codec._arrays.NUMBERS.get(dtype, 0)
 
 
 def test_hdf5_with_other_filters(tmp_path):

@@ -59,7 +59,7 @@ def test_of_20(tmp_path, monkeypatch):
     check(tmp_path / "w20.lmc", made[20])
     check("w0.lmc", made[0])  # which needs none
     with lmc.open("w7.lmc", base="auto") as r:
-        assert r.chain_depth == 7 and same(r.get_slice("w")[5:9], made[7]["w"][5:9])
+        assert same(r.get_slice("w")[5:9], made[7]["w"][5:9])
         again = pickle.loads(pickle.dumps(r))  # by the same way
         assert same(again["b"], made[7]["b"])
         again.close()
@@ -113,18 +113,18 @@ def test_wrong_file_of_that_name(chain):
 def test_ends_that_lie(chain):
     """A fingerprint in another file's index is looked at first, and never believed."""
     data = bytearray(Path("w1.lmc").read_bytes())
-    at = int.from_bytes(data[-40:-32], "little") + 112
+    at = int.from_bytes(data[-40:-32], "little") + 84
     with lmc.open("w2.lmc") as r:
         wanted = r.base_fingerprint
-    assert data[at : at + 32] == wanted
+    assert data[at : at + 16] == wanted
     os.rename("w1.lmc", "kept")
     fake = bytearray(lmc.numpy.save({"w": chain[1]["w"] + 1, "b": chain[1]["b"]}))
-    at = int.from_bytes(fake[-40:-32], "little") + 112
-    fake[at : at + 32] = wanted
+    at = int.from_bytes(fake[-40:-32], "little") + 84
+    fake[at : at + 16] = wanted
     Path("w1.lmc").write_bytes(fake)
     with pytest.raises(lmc.LMCError):
         load_file("w2.lmc", base="auto")
-    for content in (b"", b"LMC", bytes(200), fake[:-1], fake[:80] + b"\xff" * 32 + fake[-8:]):
+    for content in (b"", b"LMC", bytes(200), fake[:-1], fake[:64] + b"\xff" * 32 + fake[-8:]):
         Path("w1.lmc").write_bytes(content)
         with pytest.raises(lmc.MissingBaseError):
             load_file("w2.lmc", base="auto")
@@ -170,6 +170,17 @@ def test_raw_files_and_the_command(tmp_path, monkeypatch):
     safetensors.numpy.save_file(made[1], "m2.safetensors")
     with pytest.raises(lmc.MissingBaseError, match="only .*m2.safetensors"):
         load_file("p.lmc", base="auto")
+
+
+def test_the_shortest_chain(chain):
+    """Of several bases with one fingerprint that which needs the fewest others, and all of them here."""
+    save_file(chain[3], "z.lmc")
+    with lmc.open("w4.lmc", base="auto"):
+        shutil.move("w0.lmc", "hidden")
+    check("w4.lmc", chain[4])
+    shutil.move("hidden", "w0.lmc")
+    os.remove("z.lmc")
+    check("w4.lmc", chain[4])
 
 
 def test_what_is_recorded(chain, tmp_path):

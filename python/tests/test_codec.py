@@ -18,12 +18,12 @@ from conftest import same
 
 NUMPY_DTYPES = [
     np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32,
-    np.float64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
+    np.float64, np.complex64, np.complex128, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
     ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e8m0fnu,
 ]  # fmt: skip
 TORCH_DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64,
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
     torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2,
 ]  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_dlpack(weights):
     lmc._lmc.from_dlpack(used)
     with pytest.raises(ValueError):
         lmc._lmc.from_dlpack(used)
-    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.bool, torch.complex64):
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.bool, torch.complex64, torch.complex128):
         t = torch.zeros(64, dtype=torch.uint8).view(dtype)
         try:
             t.__dlpack__()
@@ -120,8 +120,13 @@ def test_what_is_no_array():
     for wrong in (None, 5, "text", object(), [1, 2]):
         with pytest.raises(TypeError):
             lmc.compress(wrong)
-    with pytest.raises(TypeError, match="complex128"):
-        lmc.compress(np.zeros(3, np.complex128))
+    with pytest.raises(TypeError, match="complex256" if hasattr(np, "complex256") else "clongdouble"):
+        lmc.compress(np.zeros(3, np.clongdouble))
+    for kind, hint in ((ml_dtypes.int4, "view it as int8, or pack it to bytes, and give those with dtype='I4'"), (ml_dtypes.uint2, "LMC's U2 has 4 in one")):
+        with pytest.raises(TypeError, match=hint):
+            lmc.compress(np.zeros(4, kind))
+    with pytest.raises(TypeError, match="uint4 has a byte for each element"):
+        lmc.compress(torch.empty(4, dtype=torch.uint4))
     with pytest.raises(ValueError, match="big-endian"):
         lmc.compress(np.zeros(3, ">f4"))
     with pytest.raises(ValueError, match="ascontiguousarray"):
@@ -236,6 +241,9 @@ def test_tensors_without_a_header(weights):
     live = weights.copy()
     lmc.tensor_decode(delta, live, live)
     assert same(live, new)
+    as_bytes = live.view(np.uint8)  # what its elements are need not be said, nor how large its blocks
+    lmc.tensor_decode(lmc.tensor_encode(weights, new, log2_block=21), as_bytes, as_bytes)
+    assert same(live, weights)
     part = np.empty(1000, ml_dtypes.bfloat16)
     lmc.tensor_decode(coded, part, offset=600, total_size=weights.nbytes)
     assert same(part, weights.reshape(-1)[300:1300])

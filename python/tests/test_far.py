@@ -100,6 +100,103 @@ def test_http(server, arrays):
             r["nothing"]
 
 
+def test_names_not_blocks(server, arrays):
+    """An index that is larger than the first request takes a second one, which has the table of blocks, too."""
+    names = {f"layer.{i}.{i * 7919 % 1009}.norm": np.full(3, i, np.int16) for i in range(6000)}
+    server.files["/many.lmc"] = lmc.numpy.save({**arrays, **names})
+    with lmc.open(server.url + "/many.lmc") as r:
+        assert len(server.requests) == 2
+        for name in ("w3", "w0", "w5"):
+            server.requests.clear()
+            assert same(r[name], arrays[name])
+            assert len(server.requests) == 1
+        server.requests.clear()
+        assert same(r.get_slice("w7")[100:110], arrays["w7"][100:110])
+        assert len(server.requests) == 1
+    server.requests.clear()
+    assert all(same(a, {**arrays, **names}[name]) for name, a in load_file(server.url + "/many.lmc").items())
+    assert len(server.requests) <= 2 + 5  # and all of the file in parts of 4 MB
+
+
+@pytest.fixture
+def many_blocks():
+    """A file with a large tensor, a small one, and a table of blocks that begins far in front of what is read first."""
+    rng = np.random.default_rng(4)
+    made = {"large": rng.standard_normal((6000, 1000), np.float32), "small": rng.standard_normal((300, 1000), np.float32)}
+    parts, zeros = [], bytes(1 << 20)
+    w = lmc._lmc.Writer(parts.append, log2_block=14)
+    for name, a in made.items():
+        w.begin_file(name, a.nbytes, [(name, "F32", a.shape, 0, a.nbytes, None, None)])
+        w.write(a)
+        w.end_file()
+    w.begin_file("zeros", 200 << 20, [], "U8")
+    for _ in range(200):
+        w.write(zeros)
+    w.end_file()
+    w.finish()
+    return b"".join(parts), made
+
+
+def test_rows_far_away(server, many_blocks, monkeypatch):
+    """Who wants all of a tensor does not ask for its blocks; of a large one, once, and what is here already stays here."""
+    monkeypatch.setattr(_sources, "PART", 64 << 20)
+    server.files["/many.lmc"], made = many_blocks
+    with lmc.open(server.url + "/many.lmc") as r:
+        assert len(server.requests) == 1
+        assert same(r["small"], made["small"]) and len(server.requests) == 2
+        assert same(r.get_slice("small")[100:110], made["small"][100:110]) and len(server.requests) == 3
+    with lmc.open(server.url + "/many.lmc") as r:
+        server.requests.clear()
+        assert same(r["large"], made["large"]) and len(server.requests) == 2
+    server.requests.clear()
+    assert all(same(a, made[name]) for name, a in load_file(server.url + "/many.lmc").items())
+    assert len(server.requests) == 3
+
+
+def test_a_look_aside():
+    """What was fetched for what comes next is not thrown away for a few bytes from elsewhere."""
+    asked = []
+
+    class Far(_sources.Ranges):
+        def fetch(self, offset, view):
+            asked.append((offset, len(view)))
+
+    far = Far(1 << 30)
+    far.expect(0, 100 << 20)
+    far(0, 1 << 20)
+    far(900 << 20, 1000)
+    far(1 << 20, 1 << 20)
+    assert asked == [(0, 32 << 20), (900 << 20, 1000)]
+
+
+def test_rows_after_an_error(many_blocks):
+    """Where the blocks of a tensor stand is found by the way. If that ends early, it is found anew."""
+    data, made = many_blocks
+    for name in made:
+        for n_right in range(4):
+            left = 1 << 30
+
+            def read(offset, size):
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise OSError("gone")
+                return data[offset : offset + size]
+
+            r = lmc._lmc.Reader(read, len(data))
+            number, row = r.find(name, None)
+            out, part = bytearray(row[4]), bytearray(1000)
+            left = n_right
+            try:
+                r.read(number, row[3], out, None)
+            except OSError:
+                left = 1 << 30
+                r.read(number, row[3] + row[4] - 1000, part, None)
+                assert part == made[name].tobytes()[-1000:]
+                r.read(number, row[3], out, None)
+            assert out == made[name].tobytes()
+
+
 def test_whole_files(server, arrays, monkeypatch):
     """All of a file by one request, and one for its end, by one connection; of more than 8 MB by several at once."""
     assert all(same(a, arrays[name]) for name, a in load_file(server.url + "/model.lmc").items())

@@ -155,6 +155,15 @@ def capsule(is_used=False):
         _lmc.from_dlpack(made)
 
 
+def capsule_of(code):
+    """With another number for the kind of its elements."""
+    made = FLAT.__dlpack__()
+    ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    address = ctypes.pythonapi.PyCapsule_GetPointer(ctypes.py_object(made), b"dltensor")
+    ctypes.c_uint8.from_address(address + 20).value = code  # behind data, device and rank
+    _lmc.from_dlpack(made)
+
+
 def base(name="w", dtype="U8", shape=(N,), buffer=BASE):
     return _lmc.Base([(name, dtype, shape, buffer)])
 
@@ -175,7 +184,8 @@ CASES = {  # what is called, what it raises
     "from_dlpack": (capsule, None),
     "from_dlpack twice": (lambda: capsule(True), ValueError),
     "from_dlpack of strides": (lambda: _lmc.from_dlpack(np.zeros((4, 4)).T.__dlpack__()), ValueError),
-    "from_dlpack of complex": (lambda: _lmc.from_dlpack(np.zeros(2, np.complex128).__dlpack__()), TypeError),
+    "from_dlpack of complex": (lambda: _lmc.from_dlpack(np.zeros(2, np.complex128).__dlpack__()), None),
+    "from_dlpack of what is not known": (lambda: capsule_of(99), TypeError),
     "tensor_encode": (lambda: _lmc.tensor_encode(DATA, "U8", threads=2), None),
     "tensor_encode, out": (lambda: _lmc.tensor_encode(DATA, "U8", BASE, bytearray(5000)), None),
     "tensor_encode, small out": (lambda: _lmc.tensor_encode(DATA, "U8", None, bytearray(50)), lmc.LMCError),
@@ -183,11 +193,11 @@ CASES = {  # what is called, what it raises
     "tensor_encode, no dtype": (lambda: _lmc.tensor_encode(DATA, "U9"), ValueError),
     "tensor_encode, threads": (lambda: _lmc.tensor_encode(DATA, "U8", threads=0), ValueError),
     "tensor_encode, base": (lambda: _lmc.tensor_encode(DATA, "U8", BASE[1:]), lmc.LMCError),
-    "tensor_decode": (lambda: _lmc.tensor_decode(CODED, bytearray(N), "U8"), None),
-    "tensor_decode, damaged": (lambda: _lmc.tensor_decode(bit_flipped(CODED, 40), bytearray(N), "U8"), lmc.LMCError),
-    "tensor_decode, range": (lambda: _lmc.tensor_decode(CODED, bytearray(N), "U8", offset=-1), ValueError),
-    "tensor_layout": (lambda: _lmc.tensor_layout(CODED), None),
-    "tensor_layout, cut": (lambda: _lmc.tensor_layout(CODED[:-1]), lmc.LMCError),
+    "tensor_decode": (lambda: _lmc.tensor_decode(CODED, bytearray(N)), None),
+    "tensor_decode, damaged": (lambda: _lmc.tensor_decode(bit_flipped(CODED, 40), bytearray(N)), lmc.LMCError),
+    "tensor_decode, range": (lambda: _lmc.tensor_decode(CODED, bytearray(N), offset=-1), ValueError),
+    "tensor_size": (lambda: _lmc.tensor_size(CODED), None),
+    "tensor_size, cut": (lambda: _lmc.tensor_size(CODED[:-1]), lmc.LMCError),
     "Base": (lambda: base().fingerprint, None),
     "Base, no tuple": (lambda: _lmc.Base([1]), TypeError),
     "Base, no sequence": (lambda: _lmc.Base(3), TypeError),

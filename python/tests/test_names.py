@@ -21,13 +21,14 @@ def finished():
     return w
 
 
-@pytest.mark.parametrize("path", ["../x", "/abs", "a\\b", ".", "a//b", "a/", "x" * 65536])
+@pytest.mark.parametrize("path", ["../x", "/abs", ".", "a//b", "a/", "x" * 65536])
 def test_paths(path):
     w = begin()
     with pytest.raises(lmc.ArgumentError, match="at most 65535|relative") as error:
         w.add_bytes(path, b"1")
     assert error.value.status_name == "LMC_ERR_ARGUMENT"
     w.add_bytes("x/y", b"1")
+    w.add_bytes("a\\b", b"1")  # a name on most systems
     w.finish()
 
 

@@ -13,9 +13,9 @@
 
 /* Decoding a block:
  *
- *     header -> prediction -> payload            -> content
- *     CRC       size          CRC, if predicted;    CRC
- *                             each rule
+ *     header -> payload            -> content
+ *     CRC       CRC, if predicted;    CRC
+ *               each rule
  *
  * Each is checked before anything is done with it. The header, when it is read (block_header.h).
  * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
@@ -29,18 +29,18 @@
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
  *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
+ *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
  *   Payload_CRC                   lmc__decode_block                             CHECKSUM
+ *   there is a prediction         lmc__decode_block                             BASE_MISSING
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__decode_block                             BASE_WRONG
+ *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, its readers turn
- * BASE_WRONG into CORRUPT: then it is the file that is wrong.
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
+ * that is wrong: then the status is that of the rule.
  *
  * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -59,18 +59,23 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. */
+/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
+ * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
+ * overwritten, it is put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
-                                          const lmc_block_info *info, const uint8_t *base)
+                                          const lmc_block_info *info, const uint8_t *base,
+                                          int is_own)
 {
     uint32_t crc;
     enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
     if (status == LMC_OK && crc != info->crc) {
         if (d->kept) memcpy(dst, d->kept, info->size);
         lmc__put_back(dst, &d->undo, info->width);
-        status = LMC_ERR_BASE_WRONG;
+        status = LMC_ERR_CHECKSUM;
     }
-    return status == LMC_ERR_CORRUPT ? LMC_ERR_BASE_WRONG : status;
+    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
+        status = LMC_ERR_BASE_WRONG;
+    return status;
 }
 
 /* The payload of a block that has a prediction is what was written: all that can be told without
@@ -86,20 +91,21 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction. */
+ * where there is none, and not used where the block has no prediction; is_own: it is made of the
+ * file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
-                                         const lmc_block_info *info, const uint8_t *base, void *ws,
-                                         size_t ws_size)
+                                         const lmc_block_info *info, const uint8_t *base,
+                                         int is_own, void *ws, size_t ws_size)
 {
     uint32_t crc = info->crc;
-#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
-    LMC__COUNT_DECODED(info->size);
-#endif
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
     if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -114,7 +120,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         if (info->has_prediction) {
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
-            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base));
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
         } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
@@ -141,12 +147,10 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
-    if (info.has_prediction) {
-        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+    if (info.has_prediction && o.prediction)
         LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
-    }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)o.prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }

@@ -8,7 +8,7 @@
 #include "codec/quant_params.h"
 #include "codec/get_list.h"
 
-/* Decodes quantised blocks (spec 7.6). Their payload is
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -123,7 +123,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
  * only, and exceptions are met in one pass.
  *
  * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
  * are the upper halves of floats; their range keeps every point normal and finite, whatever the
  * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,

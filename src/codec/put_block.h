@@ -32,7 +32,7 @@
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
@@ -149,9 +149,9 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. A payload that would not be smaller than the elements has size 0: then they are
- * stored. crc64, has_crc64: where the CRC-64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. So dst_cap may be too small in two ways: for the header, or for a block
+ * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
+ * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
+ * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
  * that has to be stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,

@@ -3,9 +3,9 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 
-/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
  * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:

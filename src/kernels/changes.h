@@ -11,7 +11,7 @@
 #include "kernels/patch.h"
 
 /*
- * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes

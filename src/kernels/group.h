@@ -13,7 +13,7 @@
 #include "kernels/classes.h"
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
+ * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c

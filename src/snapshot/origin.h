@@ -16,7 +16,7 @@
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
@@ -39,9 +39,8 @@
  *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
  *   the base has                                               opening            see below
  *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
- *                                 codec/get_quantised.h        decoded, before
- *                                                              dst is written
+ *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *                                                              decoded
  *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
  *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
@@ -54,8 +53,8 @@
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
  * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
  * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base, and compare its size, and its CRC in the same way. */
+ * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
+ * prediction in place of a base; its size is compared, and then Content_CRC tells. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {

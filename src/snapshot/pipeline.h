@@ -38,8 +38,6 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* of the block's content, in coder.pieces */
     size_t first_piece, n_pieces;
-    /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_own_prediction;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
@@ -297,8 +295,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
- * is a wrong base, unless it was made from this very file. */
+/* Decodes a job's block, or compares it if it is written already. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -316,8 +313,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
-    if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
-        job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)

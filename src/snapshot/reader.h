@@ -63,8 +63,10 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* the end of the source, while it is opened; else empty */
-    lmc__buffer tail;
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -110,7 +112,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
 {
     lmc__visit_windows(&r->as_base, visit, alloc_user);
     lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->tail, alloc_user);
+    visit(&r->held, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->fingerprints, alloc_user);
     visit(&r->names, alloc_user);
@@ -123,18 +125,25 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What is in the tail comes from there. The callback is not called for no
- * bytes. */
+/* All of it. What ends in bytes that are held comes from there, as far as they have it. The
+ * callback is not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    const uint64_t tail_at = r->source.size - r->tail.size;
-    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
-        offset + size > tail_at) {
-        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
-        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
+    const uint64_t held_end = r->held_at + r->held.size;
+    if (offset <= held_end && size <= held_end - offset && offset + size > r->held_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - r->held_at);
+        memcpy((uint8_t *)dst + size - n, r->held.data + (size_t)(offset + size - n - r->held_at),
+               n);
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* No bytes are held any more. */
+static void lmc__let_go(lmc_reader *r)
+{
+    lmc__free_buffer(&r->held);
+    r->held_at = 0;
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -143,15 +152,23 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file, to empty tables. */
+/* The INDX section, which is at that place and within the file, to empty tables. If it begins
+ * before what is held, the tail, it is read with as many bytes before it: these are held then, and
+ * have the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
+    const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, size));
-    LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
+    LMC__TRY(lmc__reserve(&t->index, before + size));
+    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
     t->index.size = (size_t)size;
+    if (before == 0) return LMC_OK;
+    memcpy(r->held.data, t->index.data, before);
+    r->held.size = before;
+    r->held_at = at - before;
+    memmove(t->index.data, t->index.data + before, (size_t)size);
     return LMC_OK;
 }
 
@@ -192,9 +209,29 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* The rows of a run, which follow each other in BLKS: where its blocks are. They are read once,
- * when the run is wanted. */
-static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
+/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
+ * they stay.
+ *
+ * Who reads all of a run can do without them, if he has its code: each header says where the next
+ * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
+                                      const uint8_t *code, uint8_t *rows)
+{
+    size_t left = (size_t)(run->end - run->at), i;
+    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
+        lmc_block_info info;
+        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        lmc__store32(rows, (uint32_t)info.encoded_size);
+        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
+        code += info.encoded_size;
+        left -= info.encoded_size;
+    }
+    return LMC_OK;
+}
+
+/* Loads them. code: all of the run's, or NULL. */
+static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
@@ -206,9 +243,11 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->rows, size));
     LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    LMC__TRY(lmc__read_at(
-        r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-        t->rows.data + rows_at, (size_t)size));
+    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
+    else
+        LMC__TRY(lmc__read_at(
+            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
+            t->rows.data + rows_at, (size_t)size));
     block_at = lmc__table_blocks(t) + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
@@ -227,16 +266,27 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number)
     return LMC_OK;
 }
 
-/* Those that came with the end of the source: to fetch them again would be a request for nothing.
- */
+/* Those of the run that were loaded last. */
+static void lmc__forget_rows(lmc_reader *r, size_t number)
+{
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    r->tables.rows.size = run->rows_at;
+    r->tables.block_at.size = 8 * run->first_block;
+    run->first_block = run->rows_at = SIZE_MAX;
+}
+
+/* Those that came with the index: to fetch them again would be a request for nothing. Those that
+ * are wrong are no reason not to open the file: whoever wants them will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
-    const uint64_t tail_at = r->source.size - r->tail.size,
-                   from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
     size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= tail_at)
-            LMC__TRY(lmc__load_rows(r, i));
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        enum lmc_status status = LMC_OK;
+        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+            status = lmc__load_rows(r, i, NULL);
+        if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
+    }
     return LMC_OK;
 }
 
@@ -246,9 +296,10 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
- * second one for what of a large index lies before it. The header itself is read where it is in the
- * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
+/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
+ * the header. A second one for what of a large index lies before it. The header itself is read
+ * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
+ * else it may be.
  *
  * The trailer's size of the file must be that of the source, and header, index and trailer must
  * leave nothing out: what lies between them the index accounts for. */
@@ -262,10 +313,11 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->tail, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
-    r->tail.size = tail_size;
-    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    LMC__TRY(lmc__reserve(&r->held, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
+    r->held.size = tail_size;
+    r->held_at = total - tail_size;
+    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
@@ -291,7 +343,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     }
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
-    lmc__free_buffer(&r->tail);
+    lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -328,6 +380,56 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
                            lmc__is_run_before, &search) -
            1;
+}
+
+/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
+ * memory. A source that several workers read at once is near: there each reads a block. */
+#define LMC__FETCH_SIZE ((uint64_t)16 << 20)
+
+/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
+ * at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
+                                         uint64_t *found)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const uint64_t block = at / run->run.block_size;
+    *found = is_end ? run->end : run->at;
+    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
+    LMC__TRY(lmc__load_rows(r, number, NULL));
+    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    return LMC_OK;
+}
+
+/* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
+ * the first ones, as much as is fetched at once, is read in one request, with the sections between
+ * them; the others follow when it is their turn. */
+static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
+                                      uint64_t size)
+{
+    const uint64_t end = offset + size;
+    size_t number, first;
+    uint64_t from, to;
+    if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
+    first = number = lmc__find_run(r, stream, offset);
+    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
+    to = lmc__run_at(r, first)->end;
+    if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
+    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
+        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
+        uint64_t next_to;
+        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
+                                   &next_to));
+        if (next_to - from > LMC__FETCH_SIZE) break;
+        to = next_to;
+    }
+    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
+    r->held.size = 0;
+    LMC__TRY(lmc__reserve(&r->held, to - from));
+    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
+    r->held.size = (size_t)(to - from);
+    r->held_at = from;
+    return LMC_OK;
 }
 
 /* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
@@ -413,22 +515,25 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* The code of n blocks of a run, from number first on, whose predictions are read; see
- * lmc__read_indexed_run. head: bytes of the prediction of the first block, if that is not wanted
- * whole. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t first, size_t n,
-                                      uint64_t offset, uint64_t end, uint8_t *dst, size_t head)
+/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
+ * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__fetched {
+    uint64_t first;
+    size_t n, head;
+} lmc__fetched;
+
+/* Decodes n of these blocks, from number first on. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
+                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
+                                      uint8_t *dst)
 {
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block + first;
+    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
+                          *const block_at = all_at + first, code_at = all_at[fetched->first];
     const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
-    const size_t in_size = (size_t)(block_at[n] - block_at[0]);
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
-    c->in[0].size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], in_size));
-    if (!r->options.parallel_reads) LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
@@ -436,15 +541,15 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         memset(block_job, 0, sizeof *block_job);
         block_job->run = number;
         job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
+        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
         wanted += job->keep;
         job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + head;
-        block_job->is_own_prediction = lmc__is_own_prediction(run);
+                                                             : base->data + fetched->head;
+        block_job->job.is_own = lmc__is_own_prediction(run);
         block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* of several pieces each is read again */
@@ -456,39 +561,94 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     return lmc__report_progress(c, wanted);
 }
 
+/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
+static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
+                                 uint64_t blocks_end, size_t wave)
+{
+    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    uint64_t n = lmc__min64(wave, blocks_end - first);
+    if (r->options.parallel_reads) return (size_t)n;
+    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
+        n++;
+    return (size_t)n;
+}
+
+/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
+ * read. */
+static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__buffer *const in = &r->coder->in[0];
+    const size_t size = (size_t)(run->end - run->at);
+    in->size = 0;
+    LMC__TRY(lmc__reserve(in, size));
+    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
+    return lmc__load_rows(r, number, in->data);
+}
+
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * a wave has, whose code lies side by side and is read at once.
+ * are fetched at once, whose code lies side by side.
  *
  * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the wave. */
-static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
-                                             uint8_t *dst, size_t size)
+ * reads them; from then on the code, and wave by wave. */
+static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
+                                        size_t size, int has_code)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
     const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
-    const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
-    lmc__coder *c = r->coder;
-    uint64_t first = offset / run->block_size;
-    LMC__TRY(lmc__load_rows(r, number));
-    while (first < blocks_end) {
-        const size_t n =
-            (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
-        size_t head = 0;
+    const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
+                 wave = lmc__count_jobs(r->coder->parallel, largest);
+    lmc__coder *const c = r->coder;
+    lmc__fetched fetched;
+    fetched.head = 0;
+    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
+         fetched.first += fetched.n) {
+        size_t done, n;
+        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status = lmc__read_predictions(r, run, first, n, offset, end, dst,
-                                           &r->base[run->prediction == LMC__PREDICT_OWN], &head);
+            status =
+                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
+                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
             r->digester = digester;
             LMC__TRY(status);
         }
         LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
-        first += n;
+        if (!has_code) {
+            const uint64_t *const block_at =
+                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
+            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
+            c->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&c->in[0], in_size));
+            if (!r->options.parallel_reads)
+                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
+        }
+        for (done = 0; done < fetched.n; done += n) {
+            n = lmc__min(wave, fetched.n - done);
+            LMC__TRY(
+                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        }
     }
     return LMC_OK;
+}
+
+static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
+                                             uint8_t *dst, size_t size)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    enum lmc_status status;
+    if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
+        run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
+        LMC__TRY(lmc__load_rows(r, number, NULL));
+        return lmc__read_blocks(r, number, offset, dst, size, 0);
+    }
+    LMC__TRY(lmc__fetch_whole_run(r, number));
+    status = lmc__read_blocks(r, number, offset, dst, size, 1);
+    if (status != LMC_OK) lmc__forget_rows(r, number);
+    return status;
 }
 
 /* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
@@ -545,6 +705,7 @@ static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
         window = lmc__find_window(windows, run->stream, offset);
+        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         if (window) {
             part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
             memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
@@ -571,6 +732,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
     const enum lmc_status status =
         lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -616,6 +778,7 @@ static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
         out += n;
         offset += n;
@@ -633,6 +796,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
     if (size == 0) return LMC_OK;
     is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
     status = lmc__read_runs(r, file_number, offset, dst, size);
+    lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }

@@ -165,7 +165,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 }
 
 /* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t file_number,
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
@@ -186,20 +186,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(lmc_reader *r, size_t 
         offset += n;
         size -= n;
     }
-    return LMC_OK;
-}
-
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
-    *found = is_end ? run->end : run->at;
-    if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 

@@ -205,7 +205,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
                      ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
                            (number < w->next_block &&
                             (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
         LMC__TRY(lmc__begin_unknown_run(r, w));
     *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
@@ -261,7 +262,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     LMC__TRY(lmc__reserve(&s->range, info->size));
     if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
     status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
-                               NULL, c->wave.workspaces, c->wave.workspace_size);
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
     *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
     return LMC_OK;
 }

@@ -53,6 +53,12 @@
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+ * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
+ * once find them. */
+#define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
+
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
  * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
@@ -426,7 +432,7 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R5.2-18). */
+ * gap between them is a segment of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -440,6 +446,14 @@ static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
+/* A run that t shares with others ends behind it. */
+static int lmc__ends_run(const lmc_tensor *t)
+{
+    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
+               LMC__SHARED_RUN_SIZE <
+           t->size;
+}
+
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
  * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
@@ -450,7 +464,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R5.2-18). */
+     * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
@@ -461,7 +475,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
         if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
+            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)

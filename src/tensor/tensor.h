@@ -8,7 +8,7 @@
 #include "tensor/wave.h"
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
  * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
  *
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
@@ -67,7 +67,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);

@@ -48,6 +48,8 @@ typedef struct lmc__job {
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
 
     uint32_t number; /* of the block in its run */
     /* Set when the job has run. */
@@ -125,14 +127,15 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
-                                    job->base, ws, wave->workspace_size - wave->temp_size);
+    job->status =
+        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
+                          job->is_own, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }

@@ -29,16 +29,15 @@ static int is_known(void)
 /* Layers 1 and 2. */
 static int decode(void)
 {
-    const lmc_position position = {0, 0};
     lmc_tensor_options options;
     lmc_block_info info;
     size_t size = 0;
     memset(&options, 0, sizeof options);
     options.dtype = LMC_BF16;
     options.log2_block = 14;
-    MUST(lmc_block_parse(known_block, sizeof known_block, position, &info) == LMC_OK);
+    MUST(lmc_block_parse(known_block, sizeof known_block, 0, &info) == LMC_OK);
     MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.is_stored);
-    MUST(lmc_block_workspace_size(info.n) <= sizeof g_ws);
+    MUST(lmc_block_workspace_size(info.n, info.width) <= sizeof g_ws);
     MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, g_ws,
                           sizeof g_ws) == LMC_OK);
     MUST(size == KNOWN_SIZE && is_known());

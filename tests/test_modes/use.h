@@ -23,7 +23,7 @@ static int use(void)
     lmc_file file;
     size_t i, enc_size, dst_size, total = 0;
     for (i = 0; i < sizeof src; i++) src[i] = (unsigned char)(i % 2 ? 60 : i * i);
-    if (lmc_block_workspace_size(3000) > sizeof ws) return 1;
+    if (lmc_block_workspace_size(3000, 2) > sizeof ws) return 1;
     if (lmc_block_encode(enc, sizeof enc, &enc_size, src, sizeof src, &block, ws, sizeof ws) !=
         LMC_OK)
         return 2;

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A decoder of LMC files of conformance level 0, which checks all of a file: Decoder.new(bytes).decode gives its files. The numbers of
-# sections are those of lmc-format.md, from which alone this was written. SPDX-License-Identifier: MIT
+# A decoder of LMC files that have no bit of Incompatible, which checks all of a file: Decoder.new(bytes).decode gives its files. The numbers
+# of sections are those of lmc-format.md, from which alone this was written. SPDX-License-Identifier: MIT
 require 'digest'
 
 class LmcError < StandardError # its message begins with the status
@@ -9,18 +9,16 @@ end
 
 def must(condition, text, status = :CORRUPT) = condition || raise(LmcError, "#{status}: #{text}")
 
-# 2: numbers and CRCs
-def crc_table(polynomial) = (0..255).map { |c| 8.times { c = c >> 1 ^ (polynomial if c & 1 == 1).to_i } && c }
-CRC32C = crc_table(0x82F63B78)
-CRC64 = crc_table(0x9A6C9329AC4BC9B5)
+# 2.1: numbers and CRCs
+CRC_TABLE = (0..255).map { |c| 8.times { c = (c >> 1) ^ (c & 1) * 0x82F63B78 } && c }
 
-def crc(data, table = CRC32C, ones = 0xFFFFFFFF)
-  data.each_byte.reduce(ones) { |value, byte| table[(value ^ byte) & 255] ^ value >> 8 } ^ ones
-end
+def crc(data) = data.each_byte.reduce(0xFFFFFFFF) { |value, byte| CRC_TABLE[(value ^ byte) & 255] ^ (value >> 8) } ^ 0xFFFFFFFF
 
-def crc64(data) = crc(data, CRC64, 2**64 - 1)
+def varint(value) = value < 128 ? value.chr : (value & 127 | 128).chr + varint(value >> 7)
 
 def padded(list, n) = must(n % 8 == 0 || list[-1].ord >> n % 8 == 0, 'unused bits of a list are not 0') && list
+
+# Takes fields from the front of some bytes; status: what it means if they end
 Cursor = Struct.new(:data, :at, :status) do
   def take(size)
     must(size <= data.bytesize - at, "the data ends at #{at}", status || :CORRUPT)
@@ -41,9 +39,13 @@ Cursor = Struct.new(:data, :at, :status) do
   end
 
   def up_to(most, what) = v.tap { |value| must(value <= most, what) }
+
+  # of things that follow, of which each has so many bytes at least
+  def count(most, least, what) = up_to(most, what).tap { |n| must(n * least <= data.bytesize - at, what) }
+
   def string(size) = take(size).tap { |text| must(!text.include?("\0"), 'a zero byte in a string') }
 
-  def extensions # 5.4
+  def extensions # 4.5
     last = -1
     until done?
       must((tag = v) > last, 'Tags do not ascend')
@@ -52,7 +54,7 @@ Cursor = Struct.new(:data, :at, :status) do
     end
   end
 
-  # 8: lists, trees and masks. A tree is an array of [length, symbol, start]; symbol 256 is the escape
+  # 6: lists, trees and masks. A tree is an array of [length, symbol, start]; symbol 256 is the escape
   def list(n)
     case mode = u8
     when 0 then take(n)
@@ -94,36 +96,18 @@ Cursor = Struct.new(:data, :at, :status) do
   def bits(n) = padded(take((n + 7) / 8), n)
 
   def mask(n, nesting)
-    mode = n >= 256 && nesting < 3 ? u8 : 0
+    mode = n >= 256 && nesting < 2 ? u8 : 0
     return bits(n) if mode.zero?
 
-    must(mode <= (nesting.zero? ? 64 : 20), "a mask of mode #{mode}")
-    return gaps(n, (mode - 21) / 2, (mode - 21) % 2) if mode > 20
-
+    must(mode <= 20, "a mask of mode #{mode}") # gaps are for classes, which need a bit of Incompatible
     packed = node(FROZEN[(mode - 1) / 2], 0, (n + 7) / 8, nesting + 1)
     padded(mode.even? ? packed.bytes.map { |byte| byte ^ 255 }.pack('C*') : packed, n)
-  end
-
-  def gaps(n, shift, polarity)
-    count = take(3).unpack('vC').then { |low, high| low + 65536 * high }
-    must(count.between?(1, n), 'the number of gaps')
-    low, mask, position, last = bits(count * shift).unpack1('b*'), polarity.to_s * n, -1, -1
-    quotients = data.byteslice(at, (count + (n >> shift)) / 8 + 1).unpack1('b*') # more never fit into n bits
-    count.times do |i|
-      one = quotients.index('1', last + 1) || must(false, 'quotients that end, or are too large')
-      position += 1 + (one - last - 1 << shift) + low[i * shift, shift].reverse.to_i(2)
-      must(position < n, 'a gap beyond the mask')
-      mask[position] = (1 - polarity).to_s
-      last = one
-    end
-    padded(take(last / 8 + 1), last + 1)
-    [mask].pack('b*')
   end
 end
 
 def place(tree) = tree.reduce(0) { |start, leaf| leaf[2] = start; start + 2**(15 - leaf[0]) }
 
-FROZEN = [ # 8.4: how many leaves have length 1, 2 .. 15
+FROZEN = [ # 6.4: how many leaves have length 1, 2 .. 15
   [0, 0, 0, 0, 0, 0, 32, 160, 64], [0, 0, 0, 0, 0, 16, 32, 64, 112, 32], [0, 0, 1, 0, 8, 11, 17, 56, 2, 68, 56, 0, 28, 7, 2],
   [0, 1, 0, 4, 4, 0, 28, 2, 54, 1, 69, 2, 54, 3, 34], [0, 1, 0, 7, 1, 0, 27, 1, 0, 56, 0, 2, 68, 3, 90],
   [1, 0, 0, 3, 5, 0, 3, 25, 0, 1, 55, 0, 3, 68, 92], [1, 0, 0, 4, 4, 0, 0, 27, 1, 0, 0, 47, 9, 1, 162],
@@ -134,13 +118,13 @@ FROZEN = [ # 8.4: how many leaves have length 1, 2 .. 15
   counts.each.with_index(1).flat_map { |count, length| Array.new(count) { [length, order.shift] } }.tap { |tree| place(tree) }
 end
 
-# 5.1: files
-Tensor = Struct.new(:name, :dtype, :shape, :offset, :size)
-SourceFile = Struct.new(:path, :form, :size, :mode, :time, :tensors, :start, :data) do
+# 4.1: files
+Tensor = Struct.new(:name, :dtype, :shape, :offset, :size, :loss, :fingerprint)
+SourceFile = Struct.new(:path, :form, :size, :mode, :time, :tensors, :start, :data, :fingerprint) do
   def directory? = form & 1 == 1
   def unknown? = form & 8 == 8
 
-  def text_part(tensor) # 5.5
+  def text_part(tensor) # 4.3
     first = tensor.offset - tensors[0].offset
     "\"#{tensor.name}\":{\"dtype\":\"#{tensor.dtype}\",\"shape\":[#{tensor.shape.join(',')}],\"data_offsets\":[#{first},#{first + tensor.size}]}".b
   end
@@ -149,56 +133,70 @@ SourceFile = Struct.new(:path, :form, :size, :mode, :time, :tensors, :start, :da
     @text ||= must(tensors.sum { |t| t.name.size + 700 } < 2**30, 'a header text of 1 GiB', :LIMIT) && tensors.map { |t| text_part(t) }.join(',')
   end
 end
-DTYPES = %w[BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64].freeze
-DTYPE_BITS = [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4
+DTYPES = %w[
+  BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64 I4 U4 I2 U2 C128
+].freeze
+DTYPE_BITS = [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4 + [4, 4, 2, 2, 128]
 
 class Decoder
-  attr_reader :metadata
+  attr_reader :fingerprint, :metadata
 
   def initialize(data)
-    @in, @files, @entries, @items, @metadata, @names = Cursor.new(data, 0, :TRUNCATED), [], [], [], {}, 0
+    @in, @files, @sections, @rows, @items, @metadata, @names = Cursor.new(data, 0, :TRUNCATED), [], [], ''.b, [], {}, 0
   end
 
-  def decode # 4 and 5
-    header = @in.data.byteslice(0, 80)
+  def decode # 3.1 and 4
+    header = @in.data.byteslice(0, 64)
     magic = header.byteslice(0, 8)
-    must(magic != "\x8CLMC\r\n\x1A\n".b, 'a draft of the format', :VERSION)
-    must(magic == "\x83LMC\r\n\x1A\n".b, 'no LMC file', :NOT_LMC)
+    must(!["\x83LMC\r\n\x1A\n".b, "\x8CLMC\r\n\x1A\n".b].include?(magic), 'a draft of the format', :VERSION)
+    must(magic == "\x95LMC\r\n\x1A\n".b, 'no LMC file', :NOT_LMC)
     must(header.size == 8 || header.getbyte(8) == 1, 'another major version', :VERSION)
-    @in.take(80)
-    size, flags, incompatible, base, depth, reserved, sum = header.unpack('x10vVQ<x8a32VQ<V')
-    must(crc(header[0, 76]) == sum, 'Header_CRC', :CHECKSUM)
-    must(size == 80, 'Header_Size')
-    must(incompatible.zero?, "Incompatible is #{incompatible}: more than level 0", :UNSUPPORTED)
-    must(flags.zero? && reserved.zero?, 'reserved fields of the header', :UNSUPPORTED)
-    must(base == "\0" * 32 && depth.zero?, 'a base without its bit')
-    numbers = Hash.new(0)
+    @in.take(64)
+    algorithm, reserved, incompatible, base, reserved_too, sum = header.unpack('x10Ca5Q<x8a16a12V')
+    must(crc(header[0, 60]) == sum, 'Header_CRC', :CHECKSUM)
+    must(algorithm == 1 && reserved == "\0" * 5, 'Algorithm or reserved bytes of the header', :UNSUPPORTED)
+    must(incompatible.zero?, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
+    must(base == "\0" * 16, 'a base without its bit')
+    must(reserved_too == "\0" * 12, 'reserved bytes of the header', :UNSUPPORTED)
+    last = nil # Kind of the section before
     loop do
-      at, head = @in.at, @in.take(24)
-      kind, number, size, head_crc, body_crc = head.unpack('a4VQ<VV')
-      must(crc(head[0, 16]) == head_crc, 'Head_CRC', :CHECKSUM)
-      must(kind.match?(/\A[A-Za-z][A-Za-z0-9 ]{3}\z/), 'Kind')
-      sort = kind.match?(/\A[a-z]/) ? :ancillary : kind
-      must([:ancillary, 'FILE', 'RUN ', 'INDX'].include?(sort), "a critical section #{kind}", :UNSUPPORTED)
-      must(number == numbers[sort] && size <= 2**40, 'Number or Body_Size')
-      must(size <= 2**30, 'a section over 1 GiB', :LIMIT)
-      numbers[sort] += 1
-      body = Cursor.new(@in.take(size), 0)
-      must(crc(body.data) == body_crc, 'Body_CRC', :CHECKSUM)
-      must(@stream || kind == 'FILE', 'the first section is no FILE')
-      end_stream if @stream && %w[FILE INDX].include?(kind)
+      at = @in.at
+      kind, body = section(last)
+      end_stream if @stream && %w[FILE BLKS].include?(kind)
       return index(body, header, at) && @files if kind == 'INDX'
 
-      @entries << [at].pack('Q<') + head + (sort == :ancillary ? '' : body.data)
+      last = kind
+      next table_of_blocks(body) if kind == 'BLKS'
+
+      # Kind, Stored_Size, Body_Size and Body of its entry in the index; end_stream() adds what stands behind a FILE
+      @sections << (entry = [kind, '', kind.match?(/\A[a-z]/) ? '' : varint(body.data.size) + body.data])
       read_files(body) if kind == 'FILE'
-      run(body, number) if kind == 'RUN '
+      run(body) if kind == 'RUN '
+      entry[1] = varint(@in.at - at)
     end
   end
 
+  def section(last)
+    head = @in.take(20)
+    kind, size, head_crc, body_crc = head.unpack('a4Q<VV')
+    must(crc(head[0, 12]) == head_crc, 'Head_CRC', :CHECKSUM)
+    must(kind.match?(/\A[A-Za-z][A-Za-z0-9 ]{3}\z/), 'Kind')
+    must(kind.match?(/\A[a-z]/) || ['FILE', 'RUN ', 'BLKS', 'INDX'].include?(kind), "a critical section #{kind}", :UNSUPPORTED)
+    must(last ? (last == 'BLKS') == (kind == 'INDX') : kind == 'FILE', "#{kind} behind #{last}")
+    must(!%w[FILE BLKS].include?(kind) || stream_complete?, 'a stream is not complete')
+    must(size <= 2**40, 'Body_Size')
+    must(size <= 2**30, 'a section over 1 GiB', :LIMIT)
+    body = Cursor.new(@in.take(size), 0)
+    must(crc(body.data) == body_crc, 'Body_CRC', :CHECKSUM)
+    [kind, body]
+  end
+
+  def stream_complete? = !@stream || @stream[0].unknown? || @stream_data.size == @start
+
   def read_files(body)
-    n = body.up_to(2**28, 'N_Files')
+    n = body.count(2**28, 3, 'N_Files')
     must(n.positive?, 'N_Files is 0')
-    @stream, @stream_data, @stream_at, @start, entries, before = [], ''.b, @entries.size - 1, 0, [], ''.b
+    @stream, @stream_data, @stream_entry, @start, entries, before = [], ''.b, @sections[-1], 0, [], ''.b
     n.times do
       file = file_entry(body, before, entries)
       must(n == 1 || !file.unknown?, 'a file of unknown size beside others')
@@ -207,9 +205,16 @@ class Decoder
       @stream << file
     end
     @files += @stream
-    must(@files.size == 1 || @files.none? { |file| file.path == '' }, 'an empty Path beside others')
-    must(@files.uniq(&:path).size == @files.size, 'two files of one Path')
     body.extensions
+  end
+
+  def check_paths
+    must(@files.size == 1 || @files.none? { |file| file.path == '' }, 'an empty Path beside others')
+    # with / before all other bytes, what is below a path follows it at once
+    @files.map { |file| [file.path.tr('/', "\0"), file] }.sort_by(&:first).each_cons(2) do |(path, file), (next_path, _)|
+      must(path != next_path, 'two files of one Path')
+      must(file.directory? || !next_path.start_with?("#{path}\0".b), 'a Path below that of a file')
+    end
   end
 
   def file_entry(body, before, entries)
@@ -219,13 +224,13 @@ class Decoder
     prefix, rest = body.u8, body.v
     must(prefix <= before.size && prefix + rest <= 65535, 'size of a Path')
     file.path = before[0, prefix] + body.string(rest)
-    must(file.path == '' || (file.path.split('/', -1) & ['', '.', '..']).empty? && !file.path.include?('\\'), 'an illegal Path')
+    must(file.path == '' || (file.path.split('/', -1) & ['', '.', '..']).empty?, 'an illegal Path')
     file.size = file.unknown? ? nil : file.directory? ? 0 : body.up_to(2**63 - 1, 'File_Size')
     file.mode = body.up_to(0o7777, 'Mode') if file.form & 2 == 2
     file.time = body.take(12).unpack('q<V') if file.form & 4 == 4
     must(!file.time || file.time[1] < 10**9, 'Mtime_Nanoseconds')
     file.tensors, file.start, end_ = [], @start, 0
-    (file.form & 9 == 0 ? body.up_to(2**28, 'N_Tensors') : 0).times do
+    (file.form & 9 == 0 ? body.count(2**28, 5, 'N_Tensors') : 0).times do
       file.tensors << (tensor = tensor_entry(body, end_, entries))
       entries << tensor
       must((end_ = tensor.offset + tensor.size) <= file.size, 'a tensor beyond its file')
@@ -246,15 +251,15 @@ class Decoder
     must((@names += name.size) < 2**32, 'names of 4 GiB', :LIMIT)
     gap = form[1] == 1 ? body.v.tap { |g| must(g.positive?, 'Gap') } : 0
     dtype, shape, size = form.odd? ? [reference.dtype, reference.shape, reference.size] : type(body)
-    generation, measure = body.take(6).unpack('CC') if form[2] == 1
-    must(form[2].zero? || generation.positive? && measure.positive?, 'Generation or Measure')
-    must(measure.to_i <= 3, 'Measure', :UNSUPPORTED)
-    Tensor.new(name, dtype, shape, end_ + gap, size)
+    loss = form[2] == 1 ? body.take(6).unpack('CCV') : [0, 0, 0]
+    must(form[2].zero? || loss[0].positive? && loss[1].positive?, 'Generation or Measure')
+    must(loss[1] <= 3, 'Measure', :UNSUPPORTED)
+    Tensor.new(name, dtype, shape, end_ + gap, size, loss)
   end
 
   def type(body)
     number = body.u8
-    must(number <= 22, "Dtype #{number}", :UNSUPPORTED)
+    must(number <= 27, "Dtype #{number}", :UNSUPPORTED)
     dtype = number.positive? ? DTYPES[number - 1].b : body.string(body.u8.tap { |n| must(n.between?(1, 32), 'Dtype_Size') })
     must(number.positive? || !DTYPES.include?(dtype), 'a dtype of the table as a string')
     shape = Array.new(body.u8.tap { |rank| must(rank <= 32, 'Rank') }) { body.v }
@@ -265,29 +270,27 @@ class Decoder
     [dtype, shape, bits / 8]
   end
 
-  def run(body, number) # 5.2
-    size, log2, prediction, conversion = body.v, body.u8, body.u8, body.u8
-    must(size.between?(1, 2**63 - 1) && log2.between?(14, 23) && (size - 1) >> log2 < 2**32 - 1, 'Run_Size or Log2_Block_Size')
-    must(prediction <= 3 && conversion <= (prediction == 2 ? 2 : 0), 'Prediction or Conversion', :UNSUPPORTED)
-    must([0, 3].include?(prediction), 'a Prediction without its bit')
+  def run(body) # 4.2
+    size, block_size, prediction = body.v, body.v, body.u8
+    must(size.between?(1, 2**63 - 1), 'Run_Size')
+    must((14..22).any? { |log2| block_size == 2**log2 }, 'Block_Size', :UNSUPPORTED)
+    must(prediction <= 5, 'Prediction', :UNSUPPORTED)
+    must([0, 2].include?(prediction), 'a Prediction without its bit')
+    must((size - 1) / block_size < 2**32 - 1, 'more than 2^32 - 1 blocks')
     must(@stream_data.size + size <= (@stream[0].unknown? ? 2**63 - 1 : @start), 'a run beyond its stream')
-    segments = prediction == 3 ? read_segments(body, size) : nil
+    segments = prediction == 2 ? read_segments(body, size) : nil
     body.extensions
-    0.step(size - 1, 1 << log2) do |from|
-      @stream_data << block([number, from >> log2].pack('VV'), [1 << log2, size - from].min, from, segments)
+    0.step(size - 1, block_size) do |from|
+      @stream_data << block(from / block_size, [block_size, size - from].min, from, segments)
     end
   end
 
   def read_segments(body, size)
-    n, last, done = body.up_to(2**24, 'N_Segments'), -1, 0
-    ends = piece_ends
+    n, last, done = body.count(2**24, 2, 'N_Segments'), -1, 0
     segments = Array.new(n) do
       length, reference = body.v, body.v
-      must(length.positive? || !@stream[0].unknown?, 'a rest of an unknown size')
-      at = @stream_data.size + done
-      length = (ends.bsearch { |end_| end_ > at } || at) - at if length.zero?
       done += length
-      must(length.positive? && done <= size, 'segments are more than their run')
+      must(length.positive? && done <= size, 'a segment is empty, or segments are more than their run')
       next [done, nil] if reference.zero?
 
       z, has_offset = (reference - 1).divmod(2)
@@ -301,43 +304,46 @@ class Decoder
     segments
   end
 
-  def piece_ends = @stream.flat_map { |f| [0, *f.tensors.flat_map { |t| [t.offset, t.offset + t.size] }, f.size.to_i].map { |e| e + f.start } }
-
-  def block(position, bytes, from, segments) # 7
+  def block(number, bytes, from, segments) # 5
     head = @in.take(24)
-    sync, coding, prediction, grouping, n, size, content_crc, base_crc, head_crc = head.unpack('C4V5')
-    must(sync == 0xB1, 'Sync')
-    must(crc(position + head[0, 20]) == head_crc, 'Header_CRC', :CHECKSUM)
-    width, residual, joint, layout = 1 << (coding & 3), coding[2], coding >> 3 & 3, coding >> 5
-    must(joint < 3 && layout < 3 && prediction < 2, 'reserved numbers of a block', :UNSUPPORTED)
-    must(n.between?(1, 2**22) && n * width == bytes, 'N_Elements')
-    must(prediction == 1 ? segments : base_crc.zero?, 'Prediction or Base_CRC')
-    must(joint.zero? && layout < 2 && grouping.zero?, 'Joint, Layout or Grouping without its bit')
-    must(layout == 1 ? size < bytes : size == bytes && residual + prediction == 0, 'fields of a block')
+    sync, width, coding, grouping, n, size, content_crc, payload_crc, head_crc = head.unpack('C4V5')
+    must(sync == 0xB2, 'Sync')
+    must(crc([number].pack('V') + head[0, 20]) == head_crc, 'Header_CRC', :CHECKSUM)
+    order, predicted, layout = coding & 3, coding[2] == 1, coding >> 5
+    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 3 && coding & 0x18 == 0 && grouping < 32, 'fields of a block', :UNSUPPORTED)
+    must(n * width == bytes, 'N_Elements')
+    must(predicted ? segments : payload_crc.zero?, 'Predicted or Payload_CRC')
+    must(layout < 2 && grouping.zero?, 'Layout or Grouping without its bit')
+    must(layout.zero? ? size == bytes && coding.zero? : size < bytes && (order.positive? || !predicted), 'Coding or Payload_Size')
     payload = Cursor.new(@in.take(size), 0)
-    base = prediction == 1 ? predict(segments, from, bytes) : nil
-    must(!base || crc(base) == base_crc, 'Base_CRC')
-    data = layout.zero? ? payload.take(size) : planes(payload, n, width, residual, base)
+    must(!predicted || crc(payload.data) == payload_crc, 'Payload_CRC', :CHECKSUM)
+    data = layout.zero? ? payload.take(size) : planes(payload, n, width, order, predicted ? predict(segments, from, bytes) : "\0" * bytes)
     must(payload.done?, 'a payload is too long')
     must(crc(data) == content_crc, 'Content_CRC', :CHECKSUM)
-    @entries[-1] << [24 + size, head_crc].pack('VV')
+    @rows << [24 + size, head_crc].pack('VV')
     data
   end
 
-  def planes(payload, n, width, residual, base) # 7.2
-    top = 1 << 8 * width - 1
+  def planes(payload, n, width, order, base) # 5.1
     lists = Array.new(width) { payload.list(n) }
-    return lists[0] if width == 1 && residual.zero? && !base
+    return lists[0] if width == 1 && order.zero?
 
     Array.new(n) do |i|
       r = b = 0
       lists.each_with_index { |list, p| r |= list.getbyte(i) << 8 * p }
-      width.times { |p| b |= base.getbyte(i * width + p) << 8 * p } if base
-      next [r ^ b].pack('Q<')[0, width] if residual.zero?
-
-      t = ((b & top - 1) + (r.even? ? r >> 1 : ~(r >> 1))) % (2 * top)
-      [(b & top) ^ (t >= top ? t ^ top - 1 : t)].pack('Q<')[0, width]
+      width.times { |p| b |= base.getbyte(i * width + p) << 8 * p }
+      [element(r, b, 8 * width, order)].pack('Q<')[0, width]
     end.join
+  end
+
+  def element(residual, base, bits, order)
+    return residual if order.zero?
+
+    difference, sign = (residual >> 1) ^ -(residual & 1), 1 << bits - 1
+    return (base + difference) % (2 * sign) if order == 1
+
+    total = ((base & sign - 1) + difference) % (2 * sign)
+    (base & sign) ^ (total < sign ? total : total ^ sign - 1)
   end
 
   def predict(segments, from, size)
@@ -351,45 +357,60 @@ class Decoder
     out
   end
 
-  def end_stream # 9
-    must(@stream[0].unknown? || @stream_data.size == @start, 'a stream is not complete')
+  def end_stream # 7
     @stream.each do |file|
       data = file.data = @stream_data[file.start, file.size || @stream_data.size]
-      items = file.tensors.map { |t| [t.name, identity(0, t.dtype, t.shape, data[t.offset, t.size])] }
-      items << [file.path, identity(1 + file.form[0], 'U8', [data.size], data)] if items.empty?
+      file.tensors.each { |t| t.fingerprint = fingerprint_of(0, t.dtype, t.shape, data[t.offset, t.size]) }
+      file.fingerprint = fingerprint_of(1 + file.form[0], 'U8', [data.size], data) if file.tensors.empty?
+      items = file.tensors.empty? ? [[file.path, file.fingerprint]] : file.tensors.map { |t| [t.name, t.fingerprint] }
       @items.concat(items)
-      @entries[@stream_at] << (file.size ? '' : [data.size].pack('Q<')) << [crc(data)].pack('V') << items.map(&:last).join
+      @stream_entry << (file.size ? '' : [data.size].pack('Q<')) << [crc(data)].pack('V') << items.map(&:last).join
     end
   end
 
-  def identity(type, dtype, shape, data)
-    leaves = (0...data.size).step(262144).map { |at| crc64(data[at, 262144]) }
-    Digest::SHA256.digest(['LMC tensor 2', type, *leaves, dtype.size, dtype, shape.size, *shape, data.size].pack(
-      "a*xCQ<#{leaves.size}Ca*CQ<#{shape.size + 1}"
-    ))
+  def fingerprint_of(type, dtype, shape, data)
+    sums = (0...data.size).step(262144).map do |at|
+      chunk = data[at, 262144]
+      words = (chunk + "\0" * (-chunk.size % 8)).unpack('Q<*')
+      [crc(chunk), words.sum % 2**64].pack('VQ<')
+    end
+    fields = [dtype.size, dtype, shape.size, *shape, data.size].pack("Ca*CQ<#{shape.size + 1}")
+    Digest::SHA256.digest("LMC tensor 3\0".b + type.chr + sums.join + fields)[0, 16]
   end
 
-  def index(body, header, at) # 10
-    must(body.take(80) == header, 'the copy of the header')
-    must(body.u32 == @entries.size, 'N_Sections')
+  def table_of_blocks(body) # 8.1
+    check_paths
+    must(body.data == @rows, 'the table of blocks')
+  end
+
+  def index(body, header, at) # 8.2
+    must(body.take(64) == header, 'the copy of the header')
+    snapshot = @items.sort_by { |name, id| "#{name}\0".b + id }.map { |name, id| [name.size].pack('V') + name + id }.join
+    @fingerprint = Digest::SHA256.digest("LMC snapshot 3\0".b + snapshot)[0, 16]
+    must(body.take(16) == @fingerprint, 'Snapshot_Fingerprint')
+    must(body.u32 == @sections.size, 'N_Sections')
     n_metadata = body.u32
-    snapshot = @items.sort_by { |name, id| "#{name}\0#{id}" }.map { |name, id| [name.size].pack('V') + name + id }.join
-    must(body.take(32) == Digest::SHA256.digest("LMC snapshot 2\0".b + snapshot), 'Snapshot_Identity')
-    @entries.each { |entry| must(body.take(entry.size) == entry, 'an entry of the index') }
-    n_metadata.times do
-      key_size, value_size = body.u32, body.u32
-      must(key_size.between?(1, 65535) && value_size <= 2**28, 'sizes of metadata')
-      key = body.string(key_size)
-      must(@metadata.empty? || key > @metadata.keys[-1], 'keys do not ascend')
-      @metadata[key] = body.take(value_size)
-    end
+    @sections.each { |parts| must(body.take(parts.sum(&:size)) == parts.join, 'an entry of the index') }
+    read_metadata(body, n_metadata)
     body.extensions
     trailer, end_ = @in.take(40), @in.at - 40
     offset, size, total, major, reserved, sum, magic = trailer.unpack('Q<3CxvVa8')
-    must(magic == "\x82LMC\r\n\x1A\n".b, 'End_Magic')
+    must(magic == "\x94LMC\r\n\x1A\n".b, 'End_Magic')
     must(crc(trailer[0, 28]) == sum, 'Trailer_CRC', :CHECKSUM)
     must(major == 1, 'another major version', :VERSION)
     must(reserved.zero?, 'reserved field of the trailer', :UNSUPPORTED)
     must(offset == at && size == end_ - at && total == end_ + 40 && @in.done?, 'the trailer, or what follows it')
+  end
+
+  def read_metadata(body, n) # 8.3
+    must(n * 9 <= body.data.size - body.at, 'N_Metadata')
+    last = ''.b
+    n.times do
+      key_size, value_size = body.u32, body.u32
+      must(key_size.between?(1, 65535) && value_size <= 2**28, 'sizes of metadata')
+      key = body.string(key_size)
+      must(key > last, 'keys do not ascend')
+      @metadata[last = key] = body.take(value_size)
+    end
   end
 end
