@@ -598,7 +598,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -825,7 +825,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
                                                             size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
@@ -903,14 +903,14 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec, annex B): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path,
- *   kind or size there, and read_back() what lies outside of it.
+ *   it to the CRC of each block's content, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path, kind
+ *   or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
@@ -999,9 +999,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
 /* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
- * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
- * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
+ * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+ * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
  * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
  * this snapshot. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
@@ -1145,7 +1145,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec, annex C) --
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1440,7 +1440,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* The library's version, and what a status is called and says. All layers have these, so they stand
  * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 11.
+ * of the format a decoder's status stands for, in spec 2.2.
  *
  * A text is for the user of a program, not for its author: what happened, then what to do about it,
  * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
@@ -12348,7 +12348,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 
 /* == codec/put_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
+/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
  * of the top plane's tree on the way, while its bytes are in registers:
  *
@@ -12419,7 +12419,7 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
  *   4  code the planes one by one, in the order of the payload
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * (spec 5.1), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
@@ -14249,7 +14249,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
  *
@@ -14329,7 +14329,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 
 /* == codec/put_quantised.h ===================================================================== */
 
-/* Encodes quantised blocks (spec 7.6). Their payload is
+/* Encodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -14535,8 +14535,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
- * strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
+ * the strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -14587,7 +14587,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
  * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
+ * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
+ * stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -14635,9 +14636,9 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
 
 /* The payload of a quantised block, in the order of the picture above. content: a list of as many
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
- * come last, because their size is known when they are written, while exceptions must be counted
- * first.
+ * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
+ * lists come last, because their size is known when they are written, while exceptions must be
+ * counted first.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
  * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
@@ -14750,7 +14751,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec 7.6). Their payload is
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -15687,7 +15688,7 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ===================================================================== */
 
-/* How fine the grid of each element is (spec 7.6).
+/* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
@@ -16255,7 +16256,7 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
  * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
  * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
  * over the interval of each point; then the grid is used and the loss measured, and made finer
@@ -16292,9 +16293,9 @@ typedef struct lmc__fitted {
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
- * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
- * grid counts again. */
+ * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
+ * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
+ * moved grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -16462,8 +16463,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * used where every machine gets the same result, and for what is reported. So the quantiser, and
  * with it all that is written, is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
- * mistake here would cost size or precision, not correctness. */
+ * The fit decides how, never what is right: any grid and table make a valid block
+ * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -16823,7 +16824,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
+ * and its status says so (R5-14: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -17049,7 +17050,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
@@ -17585,7 +17586,7 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 9.2. */
+ * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -19121,8 +19122,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
-    /* R5.1-4 */
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -19139,7 +19140,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -19168,25 +19169,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
     e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R5.1-24 */
+        /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
         for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
-            /* R5.1-25 */
+            /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -19200,23 +19201,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
-    /* R2.1-3 */
+    /* R2-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -19224,10 +19225,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
-        /* R5.1-30 */
+        /* R4-38 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
     }
     return LMC_OK;
 }
@@ -19248,10 +19249,10 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R5.1-5 */
+        /* R4-16 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -19289,13 +19290,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
     return LMC_OK;
 }
 
@@ -19315,7 +19316,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -19333,13 +19334,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -19357,7 +19358,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -19383,7 +19384,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -19397,7 +19398,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -20218,7 +20219,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R10.2-1, R10.2-2 */
+        /* R8-13 */
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
@@ -20227,7 +20228,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
                    LMC_ERR_CORRUPT);
         next.name = c->p;
         next.size = key_size;
-        /* R10.2-3 */
+        /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
         (void)lmc__take_bytes(c, (size_t)key_size + value_size);
@@ -20237,7 +20238,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as
+/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
  * fingerprints are not. It takes several times as long as all else, so it is done only if the
  * caller asks.
  *
@@ -20441,13 +20442,11 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* R9.5-2 */
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* R9.5-5 */
     LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -20459,7 +20458,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * or restored. Writer, restorer and reader each have one.
  *
  * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 9.3). So a mapping
+ * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
  * Where a base is refused. In this order; each check rests on those before it.
@@ -20474,8 +20473,10 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *                                                              without)
  *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
  *                                                              have a place
- *   it has the fingerprint that the  lmc__check_base              header, so before  BASE_WRONG
- *   header names                                               anything is
+ *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
+ *                                                              nothing is written
+ *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
+ *   the header names                                           anything is
  *                                                              written
  *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
  *   the header                                                 opening
@@ -20484,12 +20485,12 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   the base can be read          lmc_base.read                a block is read    what it says
  *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
- *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
+ *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
+ *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
- *   paths, kinds, sizes           (in_place.h)
+ *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
+ *   paths, kinds, sizes           place (in_place.h)
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
@@ -21013,7 +21014,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 /* What random access may cost, and what it remembers so that it costs less.
  *
  * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
+ * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
@@ -21244,8 +21245,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
- * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
  * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
  * once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
@@ -21623,7 +21624,7 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R5.2-18). */
+ * gap between them is a segment of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -21655,7 +21656,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R5.2-18). */
+     * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
@@ -22814,7 +22815,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
@@ -22827,7 +22828,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
  *
@@ -22910,7 +22911,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 9.3), of which there
+ * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
  * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
  */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
@@ -22987,7 +22988,7 @@ LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__fini
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
  * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 9.3). */
+ * as it is of all files (spec 7.2). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -23431,7 +23432,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -23569,9 +23570,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
-    /* R10.1-1 */
+    /* R8-3 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     lmc__believe_facts(r, c.p);
@@ -23582,7 +23583,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R10.1-3 */
+    /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
@@ -23651,7 +23652,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
-    /* R10.3-6 */
+    /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
@@ -23735,7 +23736,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
  *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint       equals that of the names and fingerprints above
+ *   fingerprint    equals that of the names and fingerprints above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
@@ -25340,10 +25341,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  * With it the same elements come out, and about the same size. That is not taken on trust: blocks
  * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
- * else. So the first head counts, the others must agree, and where they do not the tensor has no
- * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded.
+ * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
+ * something else. So the first head counts, the others must agree, and where they do not the tensor
+ * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
+ * checked; their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -26654,9 +26655,8 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL,
-                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
-                               c->wave.workspace_size);
+                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
+                               c->wave.workspaces, c->wave.workspace_size);
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
@@ -27125,7 +27125,7 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
  * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
+ * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
@@ -27866,7 +27866,8 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
+ * with each. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
@@ -27910,7 +27911,8 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
 }
 
 /* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
- * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
+ * header with anything else no loader takes, nor is such a file one of tensors
+ * (spec/foreign-bases.md). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";

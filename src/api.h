@@ -531,7 +531,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -758,7 +758,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
                                                             size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
@@ -836,14 +836,14 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec, annex B): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's base bytes, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path,
- *   kind or size there, and read_back() what lies outside of it.
+ *   it to the CRC of each block's content, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path, kind
+ *   or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
@@ -932,9 +932,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
 /* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
- * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
- * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
+ * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+ * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
  * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
  * this snapshot. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
@@ -1078,7 +1078,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec, annex C) --
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as

@@ -3,7 +3,7 @@
 
 /* The library's version, and what a status is called and says. All layers have these, so they stand
  * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 11.
+ * of the format a decoder's status stands for, in spec 2.2.
  *
  * A text is for the user of a program, not for its author: what happened, then what to do about it,
  * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so

@@ -8,7 +8,7 @@
 #include "codec/quant_params.h"
 #include "codec/get_list.h"
 
-/* Decodes quantised blocks (spec 7.6). Their payload is
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *

@@ -12,7 +12,7 @@
 #include "codec/put_delta.h"
 #include "codec/put_block.h"
 
-/* Encodes quantised blocks (spec 7.6). Their payload is
+/* Encodes quantised blocks (spec/quantised.md). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
@@ -218,8 +218,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
- * strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
+ * the strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -270,7 +270,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
  * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
+ * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
+ * stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -318,9 +319,9 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
 
 /* The payload of a quantised block, in the order of the picture above. content: a list of as many
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
- * come last, because their size is known when they are written, while exceptions must be counted
- * first.
+ * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
+ * lists come last, because their size is known when they are written, while exceptions must be
+ * counted first.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
  * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so

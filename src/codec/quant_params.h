@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 
-/* Quantised elements, as encoder and decoder both know them (spec 7.6).
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
  *

@@ -34,8 +34,8 @@
  * used where every machine gets the same result, and for what is reported. So the quantiser, and
  * with it all that is written, is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
- * mistake here would cost size or precision, not correctness. */
+ * The fit decides how, never what is right: any grid and table make a valid block
+ * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 

@@ -15,7 +15,7 @@
  * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
  * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec 7.6 only move points towards elements, and BF16 have steps of whole BF16.
+ * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
  * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
  * over the interval of each point; then the grid is used and the loss measured, and made finer
@@ -52,9 +52,9 @@ typedef struct lmc__fitted {
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
- * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
- * grid counts again. */
+ * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
+ * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
+ * moved grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;

@@ -6,7 +6,7 @@
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 
-/* How fine the grid of each element is (spec 7.6).
+/* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass

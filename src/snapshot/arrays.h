@@ -14,7 +14,8 @@
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
+ * with each. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
@@ -58,7 +59,8 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
 }
 
 /* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
- * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
+ * header with anything else no loader takes, nor is such a file one of tensors
+ * (spec/foreign-bases.md). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";

@@ -21,10 +21,10 @@
  * With it the same elements come out, and about the same size. That is not taken on trust: blocks
  * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
- * else. So the first head counts, the others must agree, and where they do not the tensor has no
- * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded.
+ * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
+ * something else. So the first head counts, the others must agree, and where they do not the tensor
+ * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
+ * checked; their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups

@@ -11,7 +11,7 @@
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 9.2. */
+ * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;

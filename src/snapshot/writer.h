@@ -247,7 +247,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
@@ -260,7 +260,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
  *
@@ -343,7 +343,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 9.3), of which there
+ * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
  * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
  */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
@@ -420,7 +420,7 @@ LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__fini
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
  * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 9.3). */
+ * as it is of all files (spec 7.2). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
