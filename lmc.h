@@ -8,8 +8,8 @@
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
  *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is
- *   a section of that.
+ *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
+ *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -237,8 +237,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. Those of files
- * are the same, 1 to 22 (spec 5.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
+ * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -293,8 +293,8 @@ enum lmc_level {
     /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
      * to 0.3 %; deltas by up to 1 % of their size. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of bf16, fp32 and deltas, half of the speed. bf16 is smaller by 0.6 %,
-     * fp32 by 0.3 %; deltas by up to 1.5 % of their size. */
+    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 % of their size. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -338,7 +338,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes.
+ * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
+ * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -537,7 +538,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
  * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
@@ -903,7 +904,7 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec/salvage.md): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
@@ -937,8 +938,7 @@ typedef struct lmc_reader_options {
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
-     * 35 % where the machine has no VPCLMULQDQ. */
+     * 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
@@ -1156,8 +1156,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
- * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * tells a block of another LMC file. Without it, such a block may pass: with the number and the
+ * size that a block has in its place, it is as good as the right one; where both are found, both
  * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *
@@ -1807,7 +1807,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
  * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
@@ -1871,7 +1871,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 7.3). */
+/* How elements are told apart by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -1911,7 +1911,7 @@ typedef struct lmc__undo {
     size_t n;
 } lmc__undo;
 
-/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
+/* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
@@ -3145,6 +3145,18 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+ * vpternlog, gcc where registers are few. */
+LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
+{
+    __m256i v = lmc__load_avx2(p);
+#if LMC__X86 && defined(__GNUC__)
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
@@ -3368,6 +3380,16 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* As lmc__load_once_avx2. */
+LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+#ifdef __GNUC__
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
 
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
@@ -4466,7 +4488,7 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* == kernels/count.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
+/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
@@ -4558,7 +4580,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
      * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
@@ -4601,7 +4623,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /*
  * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 8.2), and
+ * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
  * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
  * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
  * time.
@@ -5020,7 +5042,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
  * made the lists, so both are that long. A step loads a whole group of each list, wherever it
  * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 8.3), and elements behind n, of
+ * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
  * no meaning, lie in dst's slack.
  *
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
@@ -5311,7 +5333,7 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
  * element is a number of so many bits, and the node is `depth` bit planes, the most significant
  * first, of ceil(n / 8) bytes each:
  *
@@ -6035,7 +6057,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
             sum = _mm256_add_epi64(sum, v[p]);
             crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
         }
@@ -6137,7 +6159,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum = _mm512_add_epi64(sum, v[p]);
             crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
@@ -7068,7 +7090,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/group.h =========================================================================== */
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
+ * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -7341,7 +7363,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (order == LMC__ORDER_FLOAT)
@@ -7449,7 +7471,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
@@ -7524,7 +7546,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
  * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
  * element gives the element of dst. dst may be base: a step reads its elements of base before it
  * writes any. Returns the CRC-32C of dst.
@@ -7977,7 +7999,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 7.3, Sparse). dst is base, but for the elements
+ * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
  * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
  * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
  * element that gives the element of dst. dst may be base; then only what changes is written.
@@ -8427,7 +8449,7 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /* == kernels/changes.h ========================================================================= */
 
 /*
- * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: the elements of src that differ from those of base, to changed; how many, or
  * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
@@ -8513,7 +8535,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
             const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
                                  : width == 2 ? _mm256_cmpeq_epi16(a, b)
                                  : width == 4 ? _mm256_cmpeq_epi32(a, b)
@@ -8575,7 +8597,7 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
         LMC__UNROLL for (v = 0; v < 4; v++)
         {
             const size_t at = i * width + 64 * v;
-            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            const __m512i a = lmc__load_once_avx512(src + at), b = lmc__load_avx512(base + at);
             lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
             lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
@@ -8851,8 +8873,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 /* == kernels/grids.h =========================================================================== */
 
 /*
- * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
- * is the element +0. Elements are the bits of F32, little-endian.
+ * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+ * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements     rows: all n elements have one scale
  *     quantize  elements to symbols     updates: each has the scale that its prediction gives
@@ -8884,8 +8906,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 #ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
- * 2^31. */
+ * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
+ * less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -9015,8 +9037,8 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
- * the table's size before (codec/get_quantised.h). */
+/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
+ * code with the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {
@@ -9402,7 +9424,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
+/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)
@@ -10327,7 +10349,7 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
  *
  * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 5.1 is closed: files have the new
+ * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
  * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
  * depends on it.
  *
@@ -10394,7 +10416,7 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
  * nothing in a snapshot, but only if both sides round by the bit.
  *
  * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
@@ -10452,7 +10474,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
  *
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
@@ -10484,7 +10506,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
  * where masks would take three merges. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
  * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
  * needs no header.
@@ -10611,7 +10633,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
  * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
  *
  * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
@@ -10626,7 +10648,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
  * it, or stand at nesting 3; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
@@ -10665,7 +10687,7 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 }
 
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
  * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
  *
@@ -11236,7 +11258,7 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+/* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
@@ -11276,8 +11298,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
- * 2^22 symbols, so the sums are below 2^45. */
+ * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
+ * (quantise/) have symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -11300,7 +11322,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
  * with or without an escape). It is only a choice: the writer of a list may still find that a
  * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
@@ -11417,7 +11439,7 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -11672,7 +11694,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 
 /* == codec/put_gaps.h ========================================================================== */
 
-/* Writing a mask of few ones as the gaps between them (spec 8.3). get_gaps.h reads it.
+/* Writing a mask of few ones as the gaps between them (spec 6.3). get_gaps.h reads it.
  *
  *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
  *     gaps      5, 1, 9                    zeros before each one
@@ -11841,7 +11863,7 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
 
 /* == codec/put_list.h ========================================================================== */
 
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
  * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
@@ -11895,7 +11917,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
  * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
  * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
  * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
@@ -11950,7 +11972,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
  * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
@@ -12060,7 +12082,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
- * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
@@ -12068,9 +12090,9 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The partition is told that a list is not wanted where a child is one symbol: what is known of all
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
- * few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
+ * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
+ * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -12113,7 +12135,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
  * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
@@ -12262,20 +12284,45 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. Four tables in turn, as for
- * bytes: one would wait for its own last increment where neighbours are equal. */
+/* counts[v] = number of elements whose residual has the top byte v: of floats, which are rotated,
+ * that is the key. Four tables in turn, as for bytes: one would wait for its own last increment
+ * where neighbours are equal. */
+LMC__INLINE void lmc__count_top_of(uint32_t counts[256], uint32_t more[3][256],
+                                   const lmc__block *block, unsigned width, enum lmc__order own)
+{
+    const uint8_t *const src = block->src; /* copies, which no store can change */
+    const size_t n = block->n;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t e = lmc__load_element(src, i, width);
+        const unsigned top = own == LMC__ORDER_NONE ? (unsigned)(e >> 8 * (width - 1))
+                             : own == LMC__ORDER_FLOAT
+                                 ? lmc__key(e, width)
+                                 : (unsigned)(lmc__residual(e, 0, width, own) >> 8 * (width - 1));
+        ((i & 3) ? more[(i & 3) - 1] : counts)[top]++;
+    }
+}
+
 static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
 {
-    const unsigned width = block->width, top = 8 * (width - 1);
-    size_t i;
     unsigned v;
     memset(counts, 0, 256 * sizeof counts[0]);
-    memset(more, 0, 3 * sizeof more[0]);
-    for (i = 0; i < block->n; i++) {
-        const uint64_t e = lmc__load_element(block->src, i, width);
-        const uint64_t r = block->own ? lmc__residual(e, 0, width, block->own) : e;
-        ((i & 3) ? more[(i & 3) - 1] : counts)[r >> top & 255]++;
+    if (block->width == 1) { /* elements of one byte have no order of their own */
+        lmc__count_bytes(counts, block->src, block->n);
+        return;
     }
+    memset(more, 0, 3 * sizeof more[0]);
+#define LMC__CALL(w)                                                                               \
+    if (block->own == LMC__ORDER_FLOAT)                                                            \
+        lmc__count_top_of(counts, more, block, w, LMC__ORDER_FLOAT);                               \
+    else if (block->own) lmc__count_top_of(counts, more, block, w, LMC__ORDER_INTEGER);            \
+    else lmc__count_top_of(counts, more, block, w, LMC__ORDER_NONE)
+    switch (block->width) {
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
+    }
+#undef LMC__CALL
     for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 
@@ -12419,7 +12466,7 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
  *   4  code the planes one by one, in the order of the payload
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5.1), and so a block that would not be is found out while it is written, wherever that
+ * (spec 5), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
@@ -13472,7 +13519,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 8.3). put_gaps.h writes it, and says
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
  * why.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
@@ -13605,7 +13652,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
  * A node's children are read first, the left one and then the right one, and merged by its mask:
  * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
@@ -13669,7 +13716,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
  * (lmc__has_mode).
  *
- * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -13742,7 +13789,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* A node's n elements, to list; spare: a list of n.
  *
- * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
  *
  *     this node       wants its elements in list; spare is free
  *     its children    want theirs in spare, one behind the other; list is free for them
@@ -13758,7 +13805,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
  * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 8.2, case 3). */
+ * also such as have a code (spec 6.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13793,7 +13840,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
  * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
  * the tree itself is not described in any other way. The first and the last symbol must have a
  * code, or one tree could be written in many ways. */
@@ -13843,12 +13890,12 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
  * input behind it make it a list as it is, or on the stack.
  *
- *     mode       side                   read from the payload (spec 8)
+ *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
  *
- * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -14251,7 +14298,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
  * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
@@ -14333,7 +14380,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *      |            |                                                             |
@@ -14866,7 +14913,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
  * only, and exceptions are met in one pass.
  *
  * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
  * are the upper halves of floats; their range keeps every point normal and finite, whatever the
  * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
@@ -16824,7 +16871,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (R5-14: no bytes are delivered before Content_CRC). */
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -16991,7 +17038,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
  * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
  *
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
@@ -18922,7 +18969,7 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 5.1), read (put_files.h writes them), and the list of all files of a snapshot
+/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
  * that they make.
  *
  * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
@@ -19030,6 +19077,7 @@ static void lmc__remove_stream(lmc__listing *l)
     l->streams.size = l->n_streams * sizeof *stream;
 }
 
+#ifndef LMC_NO_ENCODER
 typedef struct lmc__stream_search {
     const lmc__listed_file *files;
     uint64_t position;
@@ -19052,10 +19100,11 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
     return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
                            lmc__is_file_before, &search);
 }
+#endif
 
 /* -- rules -- */
 
-/* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
  * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -19096,7 +19145,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
  * number are strings. What is added to the enum later has none: w->dtype of writing must be
  * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
@@ -19472,7 +19521,7 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
+/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
@@ -19680,7 +19729,7 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *
@@ -20442,11 +20491,13 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
+    /* H-2 */
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
+    /* H-5 */
     LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -21019,7 +21070,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
  *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
  *    would have to hit a new block for every 64th part of one.
  *
@@ -21135,7 +21186,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (spec R12-7). It does not
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
  * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
@@ -22411,7 +22462,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1).
+/* Small files, several of which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
@@ -22604,7 +22655,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 3 and 6), while the index grows in memory:
+ * (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
@@ -25871,10 +25922,9 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
-    lmc__segment *const segments =
-        (lmc__segment *)(void *)r->tables.segments.data + run->first_segment;
     uint32_t i;
-    for (i = 0; i < run->n_segments; i++) segments[i].start += start;
+    for (i = 0; i < run->n_segments; i++)
+        ((lmc__segment *)(void *)r->tables.segments.data)[run->first_segment + i].start += start;
     run->stream = stream;
     run->start = start;
 }
@@ -25893,10 +25943,11 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
     const size_t first = lmc__find_key(s, (uint64_t)number << 32),
                  behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
-    const lmc__found_block *const f = lmc__found_at(s, first);
+    const lmc__found_block *f;
     uint64_t last, n_missing, block = 0;
     size_t block_size, i;
     if (first == behind) return 0;
+    f = lmc__found_at(s, first);
     last = f[behind - first - 1].key & UINT32_MAX;
     block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
     if ((f->key & UINT32_MAX) == last && last != 0) return 0;
@@ -26297,7 +26348,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
                      ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
                            (number < w->next_block &&
                             (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
         LMC__TRY(lmc__begin_unknown_run(r, w));
     *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;
@@ -26485,7 +26537,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 4). */
+ * a wrong one is refused at once, as by any reader (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;

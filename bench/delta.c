@@ -14,7 +14,7 @@
  * new array per second. Everything decoded is compared. Markdown to stdout, JSON to FILE.
  *
  * The bounds are order-0 entropies over the whole pair. "given the exponent": of the residual of
- * spec 7.2 (subtract), given the key of the prediction (spec 7.3); of fp32 the sum over its byte
+ * spec 5.1, given the key of the prediction (spec 5.2); of fp32 the sum over its byte
  * planes, as a million elements say nothing about how often each of 2^32 residuals is. "bitmask":
  * one bit for each element and the changed ones in full, as BitSnap packs them. */
 #define _GNU_SOURCE

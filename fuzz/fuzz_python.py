@@ -31,9 +31,11 @@ import zipfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, os.path.join(ROOT, "spec"))
+import bases  # noqa: E402
 import encoder  # noqa: E402
 import lmc_decode  # noqa: E402
 import make_vectors  # noqa: E402
+import ranges  # noqa: E402
 
 VECTORS = os.path.join(ROOT, "spec", "vectors")
 FLAT_DIFFERS = 100
@@ -106,11 +108,11 @@ class Library:
 
 # ---- The Python decoder ----
 
-def find_base(snapshot, bases, stream, reader=False):
-    """In place of lmc_decode's: the paths of bases are the bases themselves."""
-    if not bases.paths:
+def find_base(snapshot, given, stream, reader=False):
+    """In place of that of bases.py: what is given are the bases themselves."""
+    if not given:
         raise lmc_decode.LmcError("BASE_MISSING", "")
-    for base in bases.paths:
+    for base in given:
         if base.fingerprint == snapshot.base_fingerprint:
             return base.snapshot
     raise lmc_decode.LmcError("BASE_WRONG", "")
@@ -156,11 +158,19 @@ def decode(data, base):
     try:
         snapshot = lmc_decode.decode(data, [base] if base else [], limit=MAX_TOTAL_SIZE)
     except lmc_decode.LmcError as error:
+        try:
+            read_ranges(data, base)
+        except lmc_decode.LmcError:
+            pass
         return error.status, b""
-    reader = lmc_decode.Reader(io.BytesIO(data), [base] if base else [])
-    for file, same in zip(snapshot.files, reader.files):
-        assert file.data == reader.read(same, 0, same.size), "the two readers of lmc_decode differ"
+    assert read_ranges(data, base) == [file.data for file in snapshot.files], "the whole-file decoder and the range reader differ"
     return "OK", describe(snapshot)
+
+
+def read_ranges(data, base):
+    """The files, by ranges."""
+    reader = ranges.Reader(io.BytesIO(data), [base] if base else [], limit=MAX_TOTAL_SIZE)
+    return [reader.read(file, 0, file.size) for file in reader.files]
 
 
 def decode_payload(block):
@@ -607,19 +617,19 @@ class Fuzzer:
     # -- what there is to begin with --
 
     def load_vectors(self):
-        """All of them, and their bases: those that lmc_decode finds."""
+        """All of them, and their bases: those that bases.py finds."""
         with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
             manifest = json.load(file)
         self.files = [(kind, entry, self.read(os.path.join(VECTORS, kind, entry["name"] + ".lmc"))) for kind in ("valid", "invalid")
                       for entry in manifest[kind]]
-        find_real, found = lmc_decode.find_base, {}
+        find_real, found = bases.find_base, {}
 
-        def find_and_keep(snapshot, bases, stream, reader=False):
-            base = find_real(snapshot, bases, stream, reader)
+        def find_and_keep(snapshot, given, stream, reader=False):
+            base = find_real(snapshot, given, stream, reader)
             found[base.fingerprint] = base
             return base
 
-        lmc_decode.find_base = find_and_keep
+        bases.find_base = find_and_keep
         for _, entry, data in self.files:
             if entry["base"] and bytes(data[32:48]) not in found:
                 try:
@@ -628,7 +638,7 @@ class Fuzzer:
                     pass
                 if bytes(data[32:48]) in found:
                     self.bases[bytes(data[32:48])] = Base(self.library, found[bytes(data[32:48])])
-        lmc_decode.find_base = find_base
+        bases.find_base = find_base
 
     @staticmethod
     def read(path):

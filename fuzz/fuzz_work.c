@@ -1,6 +1,6 @@
 /* Work: a hostile file, or a base and a delta, is restored, read in every way and salvaged, and
  * what that costs is counted: bytes of blocks that are decoded, and bytes that are read. It must be
- * at most 64 for each byte of input and output, and 64 * 2^23 for each snapshot beside (spec 12.3).
+ * at most 64 for each byte of input and output, and 64 * 2^22 for each snapshot beside (spec 9).
  * The fuzzer is told what each way has cost, so it searches for inputs that cost more. Input: the
  * base's file, the delta's, 12 bytes that are not used, and the size of the base's file (4 bytes);
  * without a base, 0.

@@ -231,7 +231,7 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
             part = fuzz_place(&io_part_guard, size, !io->at_start);
             part_status = lmc_reader_read_file(reader, i, offset, part, size);
             /* salvage: runs that it guesses may overlap; of all of it, the fingerprint says enough,
-             * and a block's Content_CRC may be any (spec R7-17) */
+             * and a block's Content_CRC may be any (spec R5-14) */
             if (status == LMC_OK)
                 FUZZ_CHECK(part_status == LMC_OK
                                ? memcmp(part, all + offset, size) == 0

@@ -35,6 +35,8 @@ import threading
 
 import links
 import lmc_decode
+import ranges
+import restore
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 TIMEOUT = 120                                  # seconds for one vector
@@ -107,7 +109,7 @@ def compare_module(entry, has):
 
 def compare_ranges(entry, data, bits):
     """The same by ranges: all files, and all tensors."""
-    reader = lmc_decode.Reader(io.BytesIO(data), bases_of(entry), bits)
+    reader = ranges.Reader(io.BytesIO(data), bases_of(entry), bits)
     for file, want in zip(reader.files, entry["files"]):
         if digest(reader.read(file, 0, file.size)) != want["sha256"]:
             return "range reader: file %r" % file.path
@@ -119,7 +121,7 @@ def compare_ranges(entry, data, bits):
 def compare_refused_ranges(entry, data, bits):
     """An invalid file: a range reader may not see it, but what it checks, it has to."""
     try:
-        reader = lmc_decode.Reader(io.BytesIO(data), bases_of(entry), bits)
+        reader = ranges.Reader(io.BytesIO(data), bases_of(entry), bits)
         for file in reader.files:
             reader.read(file, 0, file.size)
             for tensor in file.tensors:
@@ -210,7 +212,7 @@ def compare_command(entry, has, template):
         except subprocess.TimeoutExpired:
             return "no answer in %d seconds" % TIMEOUT
         said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
-        allowed = {0 if status == "OK" else lmc_decode.EXIT_CODES.get(status, 3) for status in expect(entry, has)}
+        allowed = {0 if status == "OK" else restore.EXIT_CODES.get(status, 3) for status in expect(entry, has)}
         if any(len(raw(file, "path")) > 4000 for file in entry.get("files", [])):
             allowed.add(1)                      # a path that few systems can hold (R9-3)
         if result.returncode not in allowed:

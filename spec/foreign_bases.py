@@ -2,7 +2,8 @@
 import os
 import re
 
-from lmc_decode import (DIRECTORY, DTYPE_BITS, MAX_DTYPE_SIZE, MAX_NAME_SIZE, MAX_RANK, MAX_SIZE, REGULAR, File, LmcError, Reader, Snapshot, Tensor,
+import ranges
+from lmc_decode import (DIRECTORY, DTYPE_BITS, MAX_DTYPE_SIZE, MAX_NAME_SIZE, MAX_RANK, MAX_SIZE, REGULAR, File, LmcError, Snapshot, Tensor,
                         add_to_file, finish_file, require, set_items, size_of)
 
 
@@ -32,7 +33,7 @@ def read_tables(snapshot, stream):
         return None, None
     at = stream.tell()
     try:
-        return Reader(stream, bits=snapshot.bits), None
+        return ranges.Reader(stream, bits=snapshot.bits), None
     except LmcError as error:
         return None, error
     finally:

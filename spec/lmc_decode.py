@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
 """Decoder of LMC files, format 1.0, in plain Python 3.9+, in the order of lmc-format.md. Messages name the rule that is broken.
 
-As a module: decode(data, bases) returns a Snapshot, read_tensor(stream, name) bytes; both raise LmcError(status, text). The command is in
-restore.py, the companions of the page in quantised.py, hashes.py, links.py and foreign_bases.py. SPDX-License-Identifier: MIT
+As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). Beside it: bases.py (7.3), ranges.py (what a range reader
+does), restore.py (the command), and the companions of the page: quantised.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
 """
 import bisect
 import hashlib
 import io
 import itertools
-import os
 import re
 import struct
 import sys
 
 # ---- 2. Conventions ----
-
-
 class LmcError(Exception):
     def __init__(self, status, text):
         super().__init__("%s: %s" % (status, text))
@@ -120,7 +117,6 @@ class Input:
 
 
 # ---- 3.1 Header ----
-
 MAGIC = bytes.fromhex("954C4D430D0A1A0A")
 FORMAT_MAJOR, HEADER_SIZE, FINGERPRINT_SIZE = 1, 64, 16
 BASE_BIT, OWN_BIT, QUANTISED_BIT = range(3)    # of Incompatible
@@ -141,6 +137,7 @@ class Snapshot:
         self.n_blocks, self.has_blks = 0, False
         self.filling = 0                       # number of the file that gets the next decoded byte
         self.items = []                        # of 7.2: pairs of file and tensor
+        self.status_of_wrong_reference = "CORRUPT"                              # R4-49
 
     def uses(self, bit):
         return bool(self.incompatible >> bit & 1)
@@ -172,7 +169,6 @@ def read_header(header, snapshot):
 
 
 # ---- 3.2 Trailer ----
-
 TRAILER_SIZE = 40
 END_MAGIC = bytes.fromhex("944C4D430D0A1A0A")
 
@@ -188,7 +184,6 @@ def read_trailer(trailer, status="CORRUPT"):
 
 
 # ---- 4. Sections ----
-
 SECTION_HEADER_SIZE = 20
 MAX_BODY_SIZE = 1 << 40
 MAX_SIZE = (1 << 63) - 1
@@ -202,7 +197,6 @@ def read_section(source, snapshot):
     header = source.read(SECTION_HEADER_SIZE)
     kind, size, head_crc, body_crc = struct.unpack("<4sQII", header)
     require(head_crc == crc32c(header[:12]), "section header (R4-1)", "CHECKSUM")
-    check_kind(kind)
     place_section(kind, snapshot)
     require(size <= MAX_BODY_SIZE, "Body_Size (R4-5)")
     require(size <= OWN_MAX_BODY_SIZE, "section of %d bytes (R4-5)" % size, "LIMIT")
@@ -211,17 +205,14 @@ def read_section(source, snapshot):
     return kind, body
 
 
-def check_kind(kind):
-    require(KIND.fullmatch(kind), "Kind of a section (R4-2)")
-    require(kind in CRITICAL_KINDS or is_ancillary(kind), "section of the unknown Kind %s (R4-3)" % kind.decode(), "UNSUPPORTED")
-
-
 def is_ancillary(kind):
     return kind[:1].islower()
 
 
 def place_section(kind, snapshot):
     """Whether a section of this Kind may come now."""
+    require(KIND.fullmatch(kind), "Kind of a section (R4-2)")
+    require(kind in CRITICAL_KINDS or is_ancillary(kind), "section of the unknown Kind %s (R4-3)" % kind.decode(), "UNSUPPORTED")
     require(kind == b"FILE" or snapshot.files, "the first section is no FILE (R4-9)")
     require((kind == b"INDX") == snapshot.has_blks, "the last two sections are not BLKS and INDX (R4-9, R4-10)")
     if kind in (b"FILE", b"BLKS"):
@@ -234,7 +225,6 @@ def place_section(kind, snapshot):
 
 
 # ---- 4.1 FILE body ----
-
 MAX_FILES = MAX_TENSORS = 1 << 28
 OWN_MAX_TABLES = 1 << 32                       # this decoder's own limit of memory for names and entries (R9-1)
 OWN_ENTRY_SIZE = 256                           # about what an entry takes besides its name
@@ -389,7 +379,6 @@ def size_of(dtype, shape):
 
 
 # ---- 4.2 RUN body ----
-
 BLOCK_SIZES = [1 << k for k in range(14, 23)]
 MAX_SEGMENTS, MAX_BLOCKS = 1 << 24, (1 << 32) - 1
 ZERO, BASE, TEXT, OWN, OWN_BF16, OWN_F16 = range(6)                             # Prediction
@@ -406,8 +395,8 @@ class Run:
         self.convert = {OWN_BF16: bf16_of_f32, OWN_F16: f16_of_f32}.get(prediction)
         self.at, self.first_block, self.places = 0, 0, None                     # in the LMC file: of a range reader
 
-    def predict(self, at, size, fetch):
-        """size bytes from at on of its prediction; fetch(run, number, offset, size) gives what segments refer to."""
+    def predict(self, at, size, snapshot):
+        """size bytes from at on of its prediction."""
         made, i, step = bytearray(), bisect.bisect_right(self.segment_starts, at) - 1, 2 if self.convert else 1
         end = at + size
         while at < end:
@@ -416,8 +405,8 @@ class Run:
             if number is None:
                 made += bytes(part)
             else:
-                found = fetch(self, number, offset + (at - self.segment_starts[i]) * step, part * step)
-                made += convert_each(found, self.convert) if self.convert else found
+                found = fetch(snapshot, self, number, offset + (at - self.segment_starts[i]) * step, part * step)
+                made += struct.pack("<%dH" % (part // 2), *map(self.convert, integers(found, 4))) if self.convert else found
             at, i = at + part, i + 1
         return bytes(made)
 
@@ -494,10 +483,6 @@ def check_reference(snapshot, run, number, offset, size):
     require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 3 to 5 (%s)" % rule)
 
 
-def convert_each(data, convert):
-    return struct.pack("<%dH" % (len(data) // 4), *map(convert, integers(data, 4)))
-
-
 def bf16_of_f32(x):
     if x & 0x7FFFFFFF > 0x7F800000:            # NaN
         return x >> 16 | 0x40
@@ -516,8 +501,6 @@ def f16_of_f32(x):
 
 
 # ---- 4.3 Header text ----
-
-
 class HeaderText:
     """It can be hundreds of times as large as the FILE body, so it is made where it is asked for (R9-7)."""
 
@@ -546,8 +529,6 @@ class HeaderText:
 
 
 # ---- 4.5 Extension records ----
-
-
 def read_extensions(body):
     """What follows the last field of a FILE, RUN or INDX body. None has to be known in 1.0."""
     last = -1
@@ -560,14 +541,13 @@ def read_extensions(body):
 
 
 # ---- 5. Blocks ----
-
 BLOCK_HEADER_SIZE, SYNC = 24, 0xB2
 NO_ORDER, TWOS_COMPLEMENT, SIGN_MAGNITUDE = 0, 1, 2
 STORED, PLANES, QUANTISED = 0, 1, 2
 ROW = struct.Struct("<II")                     # of BLKS
 
 
-def read_block(source, snapshot, run, number, fetch):
+def read_block(source, snapshot, run, number):
     """One block of a run: its row of BLKS, and its bytes."""
     size, header = run.block_size_of(number), source.read(BLOCK_HEADER_SIZE)    # R5-1
     sync, width, coding, grouping, n, payload_size, content_crc, payload_crc, header_crc = struct.unpack("<BBBBIIIII", header)
@@ -590,7 +570,7 @@ def read_block(source, snapshot, run, number, fetch):
     require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 0 or 1 of Incompatible (R5-8, R3-13)")
     payload = source.read(payload_size)        # R5-9
     require(not is_predicted or payload_crc == crc32c(payload), "payload of a block (R5-10)", "CHECKSUM")
-    base = run.predict(number * run.block_size, size, fetch) if is_predicted else None
+    base = run.predict(number * run.block_size, size, snapshot) if is_predicted else None
     needs_base = is_predicted and run.prediction == BASE
     try:
         data = decode_payload(Cursor(payload, "payload"), n, width, order, layout, grouping, base)              # R5-11
@@ -616,8 +596,6 @@ def decode_payload(payload, n, width, order, layout, grouping, base):
 
 
 # ---- 5.1 Planes ----
-
-
 def integers(data, width):
     return struct.unpack("<%d%s" % (len(data) // width, "_BH_I___Q"[width]), data)
 
@@ -629,12 +607,7 @@ def join_planes(planes, n, order, base):
         data[p::width] = plane
     if order == NO_ORDER:
         return bytes(data)
-    if base is None:                           # b = 0, for all elements at once: side by side in one integer
-        numbers, top = int.from_bytes(data, "little"), 8 * width - 1
-        ones = int.from_bytes((b"\1" + bytes(width - 1)) * n, "little")
-        odd, half = numbers & ones, (numbers & ~ones) >> 1
-        return (half | odd << top if order == SIGN_MAGNITUDE else half ^ odd * (2 << top) - odd).to_bytes(n * width, "little")
-    pairs, sign = zip(integers(data, width), integers(base, width)), 1 << 8 * width - 1
+    pairs, sign = zip(integers(data, width), integers(base, width) if base else itertools.repeat(0)), 1 << 8 * width - 1
     if order == TWOS_COMPLEMENT:
         elements = [b + unzigzag(r) & 2 * sign - 1 for r, b in pairs]
     else:
@@ -648,8 +621,6 @@ def add_sign_magnitude(r, b, sign):
 
 
 # ---- 5.2 Classes ----
-
-
 def read_classes(source, n, width, grouping, base):
     """The planes of the residuals."""
     n_classes, sparse = (grouping & 15) + 1, grouping >> 4 & 1
@@ -674,7 +645,6 @@ def deal(classes, lists):
 
 
 # ---- 6. Lists, trees and masks ----
-
 MODE_RAW, MODE_CONSTANT, MODE_TREE, MODE_ESCAPE = range(4)
 
 
@@ -689,7 +659,6 @@ def read_list(source, n):
 
 
 # ---- 6.1 Tree_Header ----
-
 MAX_LENGTH, MAX_LEAVES = 15, 256
 ESCAPE = 256                                   # stands for the escape among the symbols; sorts after them
 
@@ -712,7 +681,6 @@ def read_tree_header(source, has_escape):
 
 
 # ---- 6.2 The tree ----
-
 MIN_FLAT, MAX_FLAT = 2, 6
 
 
@@ -758,7 +726,6 @@ def merge(bits, left, right):
 
 
 # ---- 6.3 Masks ----
-
 MAX_NESTING, MIN_NESTED_BITS = 2, 256
 NESTED_MODES, GAP_MODES = 20, 64               # the last of each
 COMPLEMENT = bytes(range(255, -1, -1))
@@ -782,24 +749,19 @@ def read_mask(source, n, nesting, is_of_class):
 def read_gaps(source, n, shift, polarity):
     count = int.from_bytes(source.take(3), "little")
     require(1 <= count <= n, "number of gaps (R6-10)")
-    low = int.from_bytes(source.take((count * shift + 7) // 8), "little")
-    require(low >> count * shift == 0, "unused bits of the low parts of gaps (R2-2)")
-    low = low.to_bytes(count * shift // 8 + 4, "little")
-    bits, position, found, quotient = bytearray([polarity]) * n, -1, 0, 0
-    while found < count:
-        byte = source.byte()
-        for i in range(8):
-            if byte >> i & 1 == 0:
-                quotient += 1
-                continue
-            require(found < count, "unused bits of the quotients of gaps (R2-2)")
-            at = found * shift
-            part = int.from_bytes(low[at >> 3:(at >> 3) + 4], "little") >> (at & 7) & (1 << shift) - 1
-            position += 1 + (quotient << shift | part)
-            require(position < n, "gaps reach beyond the mask (R6-10)")
-            bits[position], found, quotient = 1 - polarity, found + 1, 0
-        # Zeros behind the last one are unused bits; others that lead beyond the mask would cost time.
-        require(found == count or position + (quotient << shift) < n, "gaps reach beyond the mask (R6-10)")
+    low = source.take((count * shift + 7) // 8)
+    require(count * shift % 8 == 0 or low[-1] >> count * shift % 8 == 0, "unused bits of the low parts of gaps (R2-2)")
+    start, ones = source.at, 0
+    while ones < count:
+        ones += bin(source.byte()).count("1")
+    unary, bits, position, at = unpack_bits(source.data[start:source.at], 8 * (source.at - start), "R2-2"), bytearray([polarity]) * n, -1, -1
+    require(ones == count, "unused bits of the quotients of gaps (R2-2)")
+    for j in range(count):
+        before, at, first = at, unary.index(1, at + 1), j * shift
+        part = int.from_bytes(low[first >> 3:(first >> 3) + 4], "little") >> (first & 7) & (1 << shift) - 1
+        position += 1 + (at - before - 1 << shift | part)
+        require(position < n, "gaps reach beyond the mask (R6-10)")
+        bits[position] = 1 - polarity
     return bytes(bits)
 
 
@@ -814,7 +776,6 @@ def unpack_bits(packed, n, rule):
 
 
 # ---- 6.4 Frozen trees ----
-
 FROZEN_COUNTS = (                              # leaves of length 1 .. 15
     (0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0),
     (0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0),
@@ -831,7 +792,6 @@ FROZEN_TREES = [Tree(list(zip((length + 1 for length in range(MAX_LENGTH) for _ 
                 for counts in FROZEN_COUNTS]
 
 # ---- 7.1 Fingerprint of a tensor ----
-
 CHUNK_SIZE = 262144
 TENSOR, WHOLE_FILE, WHOLE_DIRECTORY = range(3)                                  # Type
 
@@ -840,23 +800,19 @@ class Sums:
     """Those of the chunks, of bytes that come in pieces."""
 
     def __init__(self):
-        self.chunks, self.crc, self.total, self.fill, self.word = bytearray(), 0, 0, 0, b""
+        self.chunks, self.rest = bytearray(), bytearray()
 
     def add(self, data):
-        at = 0
-        while at < len(data):
-            piece = data[at:at + CHUNK_SIZE - self.fill]
-            self.crc, at, self.fill = crc32c(piece, self.crc), at + len(piece), self.fill + len(piece)
-            piece = self.word + piece
-            whole = len(piece) & ~7
-            self.total, self.word = self.total + sum(integers(piece[:whole], 8)), piece[whole:]
-            if self.fill == CHUNK_SIZE:
-                self.flush()
+        self.rest += data
+        while len(self.rest) >= CHUNK_SIZE:
+            self.flush()
 
     def flush(self):
-        if self.fill:
-            self.chunks += struct.pack("<IQ", self.crc, self.total + int.from_bytes(self.word, "little") & (1 << 64) - 1)
-            self.crc, self.total, self.fill, self.word = 0, 0, 0, b""
+        chunk = bytes(self.rest[:CHUNK_SIZE])
+        del self.rest[:CHUNK_SIZE]
+        if chunk:
+            words = integers(chunk + bytes(-len(chunk) % 8), 8)
+            self.chunks += struct.pack("<IQ", crc32c(chunk), sum(words) & (1 << 64) - 1)
 
 
 def fingerprint_of(tensor, kind, shape, size, sums):
@@ -903,8 +859,6 @@ def finish_file(file):
 
 
 # ---- 7.2 Fingerprint of a snapshot ----
-
-
 def set_items(snapshot):
     """snapshot.items and snapshot.fingerprint, of files whose fingerprints are known."""
     items = [(file, tensor) for file in snapshot.files for tensor in file.tensors or [file.whole]]
@@ -913,79 +867,7 @@ def set_items(snapshot):
     snapshot.fingerprint = hashlib.sha256(b"LMC snapshot 3\0" + text).digest()[:FINGERPRINT_SIZE]
 
 
-# ---- 7.3 Bases ----
-
-OWN_MAX_CHAIN = 100                            # this decoder's own limit (R9-2)
-
-
-class Bases:
-    """paths: of all that may be a base. in_use: those of LMC files that are being decoded, each the base of the one before. broken: errors of
-    those that were tried; plain: what foreign_bases keeps."""
-
-    def __init__(self, paths):
-        self.paths, self.in_use, self.broken, self.plain = list(paths), [], {}, {}
-
-
-def find_base(snapshot, bases, stream, reader=False):
-    """The base of snapshot. stream: its own LMC file. reader: see read_lmc_base."""
-    wanted, paths = snapshot.base_fingerprint, [path for path in bases.paths if path not in bases.in_use]          # R7-7
-    require(paths, "the snapshot %s is needed as base (--base) (R7-1)" % wanted.hex(), "BASE_MISSING")
-    require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long (R9-2)", "LIMIT")
-    error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given (R7-2)" % wanted.hex())
-    for path in paths:
-        try:
-            if not is_lmc(path):
-                import foreign_bases
-                found = foreign_bases.find(path, wanted, bases.plain, snapshot, stream)
-            elif claimed_fingerprint(path) == wanted:
-                found = read_lmc_base(path, bases, snapshot, reader)
-            else:
-                continue
-        except LmcError as reason:             # another may do (R7-3, R7-4)
-            error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
-            continue
-        if found and found.fingerprint == wanted:
-            return found
-    raise error
-
-
-def is_lmc(path):
-    if os.path.isdir(path):
-        return False
-    with open(path, "rb") as stream:
-        return stream.read(8) == MAGIC
-
-
-def claimed_fingerprint(path):
-    """That of an LMC file as its index says; to decode it will show whether that is true."""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(-TRAILER_SIZE, os.SEEK_END)
-            stream.seek(int.from_bytes(stream.read(8), "little") + SECTION_HEADER_SIZE + HEADER_SIZE)
-            return stream.read(FINGERPRINT_SIZE)
-    except (OSError, OverflowError, ValueError):
-        return None
-
-
-def read_lmc_base(path, bases, like, reader):
-    """reader: whether to make a Reader, or a Snapshot that keeps its bytes."""
-    if path in bases.broken:
-        raise bases.broken[path]
-    bases.in_use.append(path)
-    try:
-        if reader:
-            return Reader(open(path, "rb"), bases, like.bits, like.limit)
-        with open(path, "rb") as stream:
-            return decode_stream(stream, bases, keep=True, bits=like.bits, limit=like.limit)
-    except LmcError as error:
-        bases.broken[path] = error
-        raise
-    finally:
-        bases.in_use.pop()
-
-
 # ---- 8. What a whole-file decoder does ----
-
 MAX_VALUE_SIZE = 1 << 28
 
 
@@ -997,7 +879,8 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bi
         header = source.read_up_to(HEADER_SIZE)
         read_header(header, snapshot)
         if snapshot.base_fingerprint:
-            snapshot.base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+            import bases as of_callers
+            snapshot.base = of_callers.find_base(snapshot, bases, stream)
         while True:
             offset, files = source.at, []
             kind, body = read_section(source, snapshot)
@@ -1007,7 +890,11 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bi
                 files = read_file_body(Cursor(body, "FILE body"), snapshot)
                 deliver(files[0], b"")
             elif kind == b"RUN ":
-                rows += decode_run(source, snapshot, read_run_body(Cursor(body, "RUN body"), snapshot), deliver)
+                run = read_run_body(Cursor(body, "RUN body"), snapshot)
+                for number in range(run.n_blocks):
+                    row, data = read_block(source, snapshot, run, number)
+                    rows += row
+                    add_to_stream(snapshot, data, deliver)
             elif kind == b"BLKS":
                 require(len(body) == len(rows), "size of BLKS (R8-1)")
                 require(body == rows, "rows of BLKS (R8-2)")
@@ -1029,16 +916,6 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bi
     except (MemoryError, RecursionError):
         raise LmcError("LIMIT", "out of memory") from None
     return snapshot
-
-
-def decode_run(source, snapshot, run, deliver):
-    """The rows of its blocks."""
-    rows = bytearray()
-    for number in range(run.n_blocks):
-        row, data = read_block(source, snapshot, run, number, lambda *what: fetch(snapshot, *what))
-        rows += row
-        add_to_stream(snapshot, data, deliver)
-    return rows
 
 
 def fetch(snapshot, run, number, offset, size):
@@ -1110,158 +987,12 @@ def read_metadata(body, n_metadata, snapshot):
     read_extensions(body)
 
 
-# ---- 8. What a range reader does ----
-
-KEPT_BLOCKS = 16
-WORK_FACTOR, WORK_START = 64, 1 << 22          # R9-5
-
-
-class Reader(Snapshot):
-    """Reads parts of a file by its index. stream can be sought in, and stays open. bases: paths; without any, only what does not depend on
-    the base can be read (R7-8)."""
-
-    def __init__(self, stream, bases=(), bits=ALL_BITS, limit=None):
-        super().__init__(bits=bits, limit=limit)
-        self.stream, self.kept, self.status_of_wrong_reference = stream, {}, "BASE_WRONG"
-        try:
-            header = Input(stream, 0).read_up_to(HEADER_SIZE)
-            read_header(header, self)
-            bases = bases if isinstance(bases, Bases) else Bases(bases)
-            if self.base_fingerprint and bases.paths:
-                self.base = find_base(self, bases, stream, True)
-            self.read_index(header)
-        except (MemoryError, RecursionError):
-            raise LmcError("LIMIT", "out of memory") from None
-        self.chain, self.work = 1 + getattr(self.base, "chain", 0), None
-
-    def read_index(self, header):
-        size = self.stream.seek(0, os.SEEK_END)
-        require(size >= HEADER_SIZE + TRAILER_SIZE, "the input ends early (R3-15)", "TRUNCATED")
-        index_offset, index_size, total_size = read_trailer(Input(self.stream, size - TRAILER_SIZE).read(TRAILER_SIZE), "TRUNCATED")
-        require(total_size <= size, "the input is smaller than Total_Size (R3-22)", "TRUNCATED")
-        require(total_size == size == index_offset + index_size + TRAILER_SIZE, "trailer disagrees with the file (R3-21, R3-22)")
-        source, outside = Input(self.stream, index_offset), Snapshot()
-        outside.files, outside.has_blks = [None], True                          # so an INDX may come, and nothing else
-        _, body = read_section(source, outside)
-        require(source.at == index_offset + index_size, "Index_Size (R3-21)")
-        body = Cursor(body, "index")
-        require(body.take(HEADER_SIZE) == header, "index: copy of the header (R8-3)")
-        fingerprint, n_sections, n_metadata = body.fields("16sII")
-        at = HEADER_SIZE
-        for _ in range(body.count(n_sections, 5, "N_Sections")):
-            at += self.read_entry(body, at)
-        place_section(b"BLKS", self)           # R8-7
-        self.blks_at = at + SECTION_HEADER_SIZE
-        require(self.blks_at + ROW.size * self.n_blocks == index_offset, "index: the sections do not reach to it (R8-6)")
-        read_metadata(body, n_metadata, self)
-        set_items(self)
-        require(fingerprint == self.fingerprint, "index: Snapshot_Fingerprint (R8-4)")
-
-    def read_entry(self, body, at):
-        """Stored_Size. at: where the section starts."""
-        kind, stored_size = body.take(4), body.varint()
-        check_kind(kind)
-        require(kind not in (b"BLKS", b"INDX"), "index: entry of the Kind %s (R8-7)" % kind.decode())
-        place_section(kind, self)
-        if is_ancillary(kind):
-            require(SECTION_HEADER_SIZE <= stored_size, "index: Stored_Size (R8-8)")
-            return stored_size
-        body_size = body.varint()
-        part = Cursor(body.take(body_size), "%s body in the index" % kind.decode())
-        if kind == b"RUN ":
-            run = read_run_body(part, self)
-            run.at, run.stored_size = at + SECTION_HEADER_SIZE + body_size, stored_size - SECTION_HEADER_SIZE - body_size
-            return stored_size
-        require(stored_size == SECTION_HEADER_SIZE + body_size, "index: Stored_Size (R8-8)")
-        for file in read_file_body(part, self):
-            file.size_in_index = body.fields("Q")[0] if file.unknown else None
-            file.crc, = body.fields("I")
-            for tensor in file.tensors or [file.whole]:
-                tensor.fingerprint = body.take(FINGERPRINT_SIZE)
-            if file.whole:
-                file.fingerprint, file.whole.size = file.whole.fingerprint, file.size_in_index if file.unknown else file.size
-        return stored_size
-
-    def read(self, file, offset, size):
-        """What a caller asks for: bytes of a file."""
-        if not 0 <= offset <= offset + size <= file.size:
-            raise ValueError("not within the file")
-        reader, work = self, [WORK_FACTOR * (size + WORK_START) * self.chain]   # one number for all of a chain: bytes that may be decoded
-        while isinstance(reader, Reader):
-            reader.work, reader = work, reader.base
-        try:
-            return self.read_file(file, offset, size)
-        except (MemoryError, RecursionError):
-            raise LmcError("LIMIT", "out of memory") from None
-
-    def read_file(self, file, offset, size):
-        at, end, made = file.start + offset, file.start + offset + size, bytearray()
-        while at < end:
-            run = self.runs[bisect.bisect_right(self.run_ends, at)]
-            number, first = divmod(at - run.start, run.block_size)
-            piece = self.read_block(run, number)[first:first + end - at]
-            made += piece
-            at += len(piece)
-        return made
-
-    def read_block(self, run, number):
-        key = run.start, number
-        if key in self.kept:
-            self.kept[key] = self.kept.pop(key)                                 # it is the last one now
-            return self.kept[key]
-        self.work[0] -= run.block_size_of(number)
-        require(self.work[0] >= 0, "what segments refer to takes too long to decode (R9-5)", "LIMIT")
-        if run.places is None:
-            self.read_rows(run)
-        row, place = run.places[number]
-        real, data = read_block(Input(self.stream, place), self, run, number, lambda *what: fetch(self, *what))
-        require(real == row, "a block is not that of its row in BLKS (R8-2)")
-        self.kept[key] = data
-        if len(self.kept) > KEPT_BLOCKS:
-            del self.kept[next(iter(self.kept))]
-        return data
-
-    def read_rows(self, run):
-        rows = Input(self.stream, self.blks_at + ROW.size * run.first_block).read(ROW.size * run.n_blocks)
-        places, at = [], run.at
-        for size, header_crc in ROW.iter_unpack(rows):
-            places.append((ROW.pack(size, header_crc), at))
-            at += size
-        require(at == run.at + run.stored_size, "index: Stored_Size of a run (R8-8)")
-        run.places = places
-
-    def find(self, name, path=None):
-        """Pairs of file and tensor of that name."""
-        return [(file, tensor) for file in self.files for tensor in file.tensors if tensor.name == name and path in (None, file.path)]
-
-    def read_tensor(self, file, tensor):
-        data = self.read(file, tensor.offset, tensor.size)
-        sums = Sums()
-        sums.add(data)
-        require(fingerprint_of(tensor, TENSOR, tensor.shape, tensor.size, sums) == tensor.fingerprint, "index: fingerprint (R8-11)")
-        return bytes(data)
-
-
-Snapshot.status_of_wrong_reference = "CORRUPT"                                  # R4-49; R7-9
-
 # ---- As a module ----
-
-
 def decode(data, bases=(), **how):
     """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: bits, hashes and limit, as the options of the command.
     Raises LmcError."""
     return decode_stream(io.BytesIO(data), bases, keep=True, **how)
 
-
-def read_tensor(stream, name, bases=(), path=None, **how):
-    """The bytes of the first tensor of that name (of the file of that path), by ranges of stream. KeyError: there is none."""
-    reader = Reader(stream, bases, **how)
-    for file, tensor in reader.find(name, path):
-        return reader.read_tensor(file, tensor)
-    raise KeyError(name)
-
-
-EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}       # of the command (restore.py); others: 3
 
 if __name__ == "__main__":
     import restore

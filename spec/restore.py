@@ -21,8 +21,10 @@ import tempfile
 
 import links
 import lmc_decode
+import ranges
 from lmc_decode import DIRECTORY, REGULAR, LmcError
 
+EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}                 # others: 3
 MEASURES = ("none", "update", "relative", "nmse")
 
 
@@ -124,14 +126,14 @@ def main(arguments):
                 print(describe(lmc_decode.decode_stream(stream, bases, **how)))
             elif tensor is not None:
                 how.pop("hashes", None)
-                write(arguments[1], lmc_decode.read_tensor(stream, tensor, bases, **how))
+                write(arguments[1], ranges.read_tensor(stream, tensor, bases, **how))
             else:
                 restore = Restore(arguments[1])
                 snapshot = lmc_decode.decode_stream(stream, bases, restore.deliver, **how)
                 restore.publish(snapshot.files, snapshot.metadata)
     except LmcError as error:
         print("lmc_decode: %s" % error, file=sys.stderr)
-        return lmc_decode.EXIT_CODES.get(error.status, 3)
+        return EXIT_CODES.get(error.status, 3)
     except KeyError as error:
         print("lmc_decode: there is no tensor %s" % error, file=sys.stderr)
         return 1

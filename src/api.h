@@ -170,8 +170,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. Those of files
- * are the same, 1 to 22 (spec 5.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
+ * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -226,8 +226,8 @@ enum lmc_level {
     /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
      * to 0.3 %; deltas by up to 1 % of their size. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of bf16, fp32 and deltas, half of the speed. bf16 is smaller by 0.6 %,
-     * fp32 by 0.3 %; deltas by up to 1.5 % of their size. */
+    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 % of their size. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -271,7 +271,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes.
+ * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
+ * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -470,7 +471,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
  * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
@@ -836,7 +837,7 @@ typedef struct lmc_restore_options {
  *
  * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec/salvage.md): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
@@ -870,8 +871,7 @@ typedef struct lmc_reader_options {
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
      * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which takes some 3 % of the time with AVX-512, and with AVX2 8 to 14 %, or
-     * 35 % where the machine has no VPCLMULQDQ. */
+     * 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
@@ -1089,8 +1089,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
- * and size in a run of the same number, it is as good as the right one; where both are found, both
+ * tells a block of another LMC file. Without it, such a block may pass: with the number and the
+ * size that a block has in its place, it is as good as the right one; where both are found, both
  * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
  * lost has size LMC_UNKNOWN_SIZE and path "".
  *

@@ -1,6 +1,6 @@
 """Hostile snapshots, made byte by byte (format 1.0), for test_hostile.py and for who wants to measure what one costs.
 
-    python3 tests/hostile.py own N [BLOCKS]      N one-byte segments that take turns in blocks of 8 MiB
+    python3 tests/hostile.py own N [BLOCKS]      N one-byte segments that take turns in blocks of 4 MiB
     python3 tests/hostile.py deep FILES DEPTH    empty files, each below directories of its own
     python3 tests/hostile.py chain LINKS DIR     a chain of tiny deltas, c000000.lmc and so on
     python3 tests/hostile.py names               names, paths and dtypes that a terminal would obey
@@ -12,10 +12,10 @@ import ctypes, hashlib, io, os, struct, sys, zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "spec"))
-import make_vectors
+import encoder
 
 MEBI = 1 << 20
-LARGEST = 8 * MEBI  # of a block
+LARGEST = 4 * MEBI  # of a block
 
 _library = None
 
@@ -27,23 +27,24 @@ def crc(data):
         path = os.path.join(ROOT, "build", "liblmc.so")
         _library = ctypes.CDLL(path) if os.path.exists(path) else False
         if _library: _library.lmc_crc32c.restype, _library.lmc_crc32c.argtypes = ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
-    return _library.lmc_crc32c(0, bytes(data), len(data)) if _library else make_vectors.crc(data)
+    return _library.lmc_crc32c(0, bytes(data), len(data)) if _library else encoder.crc(data)
 
 
 _chunks = {}
 
 
-def chunk_crc(data):
-    """CRC-64 of a chunk; the same ones come again and again."""
+def sums(data):
+    """The sums of a chunk; the same ones come again and again."""
     if data not in _chunks:
-        _chunks[data] = make_vectors.crc64(data)
+        padded = data + bytes(-len(data) % 8)
+        _chunks[data] = struct.pack("<IQ", crc(data), sum(struct.unpack("<%dQ" % (len(padded) // 8), padded)) & (1 << 64) - 1)
     return _chunks[data]
 
 
 def fingerprint(kind, dtype, shape, data):
-    chunks = [chunk_crc(data[i:i + 262144]) for i in range(0, len(data), 262144)]
-    return hashlib.sha256(b"LMC tensor 2\0" + bytes([kind]) + struct.pack("<%dQ" % len(chunks), *chunks) + bytes([len(dtype)]) + dtype +
-                          bytes([len(shape)]) + struct.pack("<%dQ" % (len(shape) + 1), *shape, len(data))).digest()
+    chunks = b"".join(sums(data[i:i + 262144]) for i in range(0, len(data), 262144))
+    return hashlib.sha256(b"LMC tensor 3\0" + bytes([kind]) + chunks + bytes([len(dtype)]) + dtype +
+                          bytes([len(shape)]) + struct.pack("<%dQ" % (len(shape) + 1), *shape, len(data))).digest()[:16]
 
 
 def fingerprint_of_file(data):
@@ -51,10 +52,10 @@ def fingerprint_of_file(data):
 
 
 def fingerprint_of_snapshot(items):
-    return hashlib.sha256(b"LMC snapshot 2\0" + b"".join(struct.pack("<I", len(name)) + name + i for name, i in sorted(items))).digest()
+    return hashlib.sha256(b"LMC snapshot 3\0" + b"".join(struct.pack("<I", len(name)) + name + i for name, i in sorted(items))).digest()[:16]
 
 
-varint = make_vectors.varint
+varint = encoder.varint
 
 
 def file_body(size, path=b"", tensors=()):
@@ -69,7 +70,7 @@ def file_body(size, path=b"", tensors=()):
 
 def run_body(size, log2, prediction=0, segments=()):
     """segments: (size, number of the item or file, offset)."""
-    body = varint(size) + bytes([log2, prediction, 0])
+    body = varint(size) + varint(1 << log2) + bytes([prediction])
     if prediction:
         last = -1
         body += varint(len(segments))
@@ -80,62 +81,71 @@ def run_body(size, log2, prediction=0, segments=()):
     return body
 
 
-def block(run, number, payload, n, log2_width, layout, content_crc, prediction=0, base_crc=0):
-    head = bytes([0xB1, log2_width | layout << 5, prediction, 0]) + struct.pack("<IIII", n, len(payload), content_crc, base_crc)
-    return head + struct.pack("<I", crc(struct.pack("<II", run, number) + head)) + payload
+ORDER = 1  # of predicted blocks: two's complement
 
 
-def stored(run, number, data):
-    return block(run, number, data, len(data), 0, 0, crc(data))
+def block(number, payload, n, width, layout, content_crc, predicted=False):
+    head = bytes([0xB2, width, layout << 5 | (4 | ORDER if predicted else 0), 0])
+    head += struct.pack("<IIII", n, len(payload), content_crc, crc(payload) if predicted else 0)
+    return head + struct.pack("<I", crc(struct.pack("<I", number) + head)) + payload
+
+
+def stored(number, data):
+    return block(number, data, len(data), 1, 0, crc(data))
+
+
+def as_predicted(number, size):
+    """Zeros, from zeros."""
+    return block(number, bytes([1, 0]), size, 1, 1, crc(bytes(size)), predicted=True)
 
 
 class File:
     """A snapshot, section by section."""
 
-    def __init__(self, base=None, depth=0, own=False):
-        head = bytes.fromhex("834C4D430D0A1A0A") + struct.pack("<BBHIQQ32sIQ", 1, 0, 80, 0, (2 if depth else 0) | (4 if own else 0), 0, base or bytes(32), depth, 0)
+    def __init__(self, base=None, own=False):
+        head = bytes.fromhex("954C4D430D0A1A0A") + struct.pack("<BBB5xQQ16s12x", 1, 0, 1, (1 if base else 0) | (2 if own else 0), 0, base or bytes(16))
         self.header = head + struct.pack("<I", crc(head))
-        self.parts, self.at = [self.header], 80
-        self.entries, self.items, self.n_files, self.n_runs, self.metadata = [], [], 0, 0, []
+        self.parts, self.at = [self.header], 64
+        self.entries, self.items, self.n_sections, self.rows, self.metadata = [], [], 0, [], []
 
     def put(self, data):
         self.parts.append(data)
         self.at += len(data)
 
-    def section(self, kind, number, body):
-        head = kind + struct.pack("<IQ", number, len(body))
-        head += struct.pack("<I", crc(head)) + struct.pack("<I", crc(body))
-        self.entries.append(struct.pack("<Q", self.at) + head + body)
-        self.put(head + body)
+    def put_section(self, kind, body):
+        head = kind + struct.pack("<Q", len(body))
+        self.put(head + struct.pack("<II", crc(head), crc(body)) + body)
+
+    def section(self, kind, body, facts=b"", blocks=()):
+        """facts: what the index has behind it."""
+        self.put_section(kind, body)
+        for b in blocks: self.put(b)
+        self.rows += [struct.pack("<I", len(b)) + b[20:24] for b in blocks]
+        self.entries.append(kind + varint(20 + len(body) + sum(map(len, blocks))) + varint(len(body)) + body + facts)
+        self.n_sections += 1
 
     def file(self, body, file_crc, items):
         """items: (name, fingerprint) of what the file holds."""
-        self.section(b"FILE", self.n_files, body)
-        self.n_files += 1
-        self.entries.append(struct.pack("<I", file_crc) + b"".join(i for _, i in items))
+        self.section(b"FILE", body, struct.pack("<I", file_crc) + b"".join(i for _, i in items))
         self.items += items
 
     def run(self, body, blocks):
-        self.section(b"RUN ", self.n_runs, body)
-        self.n_runs += 1
-        self.entries.append(b"".join(struct.pack("<I", len(b)) + b[20:24] for b in blocks))
-        for b in blocks: self.put(b)
+        self.section(b"RUN ", body, blocks=blocks)
 
     def done(self):
-        body = self.header + struct.pack("<II", self.n_files + self.n_runs, len(self.metadata)) + fingerprint_of_snapshot(self.items) + b"".join(self.entries)
+        body = self.header + fingerprint_of_snapshot(self.items) + struct.pack("<II", self.n_sections, len(self.metadata)) + b"".join(self.entries)
         body += b"".join(struct.pack("<II", len(key), len(value)) + key + value for key, value in self.metadata)
-        head = b"INDX" + struct.pack("<IQ", 0, len(body))
-        head += struct.pack("<I", crc(head)) + struct.pack("<I", crc(body))
+        self.put_section(b"BLKS", b"".join(self.rows))
         at = self.at
-        self.put(head + body)
-        trailer = struct.pack("<QQQBBH", at, len(head) + len(body), self.at + 40, 1, 0, 0)
-        self.put(trailer + struct.pack("<I", crc(trailer)) + bytes.fromhex("824C4D430D0A1A0A"))
+        self.put_section(b"INDX", body)
+        trailer = struct.pack("<QQQBBH", at, self.at - at, self.at + 40, 1, 0, 0)
+        self.put(trailer + struct.pack("<I", crc(trailer)) + bytes.fromhex("944C4D430D0A1A0A"))
         return b"".join(self.parts)
 
 
-def zeros(run, number, size=LARGEST):
-    """The block that decodes to most for its size: 40 bytes are 8 MiB."""
-    return block(run, number, bytes([1, 0]) * 8, size // 8, 3, 1, crc(bytes(size)))
+def zeros(number, size=LARGEST):
+    """The block that decodes to most for its size: 26 bytes are 4 MiB."""
+    return block(number, bytes([1, 0]), size, 1, 1, crc(bytes(size)))
 
 
 def segments_of_one_byte(n, n_blocks):
@@ -145,13 +155,13 @@ def segments_of_one_byte(n, n_blocks):
     front = n_blocks * LARGEST
     data = bytes(front + n)
     f.file(file_body(len(data)), crc(data), [(b"", fingerprint_of_file(data))])
-    f.run(run_body(front, 23), [zeros(0, i) for i in range(n_blocks)])
+    f.run(run_body(front, 22), [zeros(i) for i in range(n_blocks)])
     segments = [(1, 0, i % n_blocks * LARGEST + 5 + i // n_blocks) for i in range(n)]
     blocks = []
     for i in range(0, n, 1 << 14):
         size = min(1 << 14, n - i)
-        blocks.append(block(1, i >> 14, bytes([1, 0]), size, 0, 1, crc(bytes(size)), prediction=1, base_crc=crc(bytes(size))))
-    f.run(run_body(n, 14, 2, segments), blocks)
+        blocks.append(as_predicted(i >> 14, size))
+    f.run(run_body(n, 14, 3, segments), blocks)
     return f.done()
 
 
@@ -160,15 +170,15 @@ def delta_of_one_byte(n, n_blocks):
     f = File()
     data = bytes(n_blocks * LARGEST)
     f.file(file_body(len(data)), crc(data), [(b"", fingerprint_of_file(data))])
-    f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
+    f.run(run_body(len(data), 22), [zeros(i) for i in range(n_blocks)])
     base = f.done()
-    d = File(fingerprint_of_snapshot(f.items), 1)
+    d = File(fingerprint_of_snapshot(f.items))
     data = bytes(n)
     d.file(file_body(n), crc(data), [(b"", fingerprint_of_file(data))])
     blocks = []
     for i in range(0, n, 1 << 14):
         size = min(1 << 14, n - i)
-        blocks.append(block(0, i >> 14, bytes([1, 0]), size, 0, 1, crc(bytes(size)), prediction=1, base_crc=crc(bytes(size))))
+        blocks.append(as_predicted(i >> 14, size))
     d.run(run_body(n, 14, 1, [(1, 0, i % n_blocks * LARGEST + 5 + i // n_blocks) for i in range(n)]), blocks)
     return base, d.done()
 
@@ -178,15 +188,10 @@ def far_places(size, n_blocks):
 
 
 def put_front(f, n_blocks):
-    """The file "a", of blocks of 8 MiB."""
+    """The file "a", of blocks of 4 MiB."""
     data = bytes(n_blocks * LARGEST)
     f.file(file_body(len(data), b"a"), crc(data), [(b"a", fingerprint_of_file(data))])
-    f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
-
-
-def far_block(f, size):
-    data_crc = crc(bytes(size))
-    return block(f.n_runs, 0, bytes([1, 0]), size, 0, 1, data_crc, prediction=1, base_crc=data_crc)
+    f.run(run_body(len(data), 22), [zeros(i) for i in range(n_blocks)])
 
 
 def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
@@ -194,12 +199,12 @@ def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
     of the same snapshot, or of its base. Snapshots, the base first."""
     lower = File(own=not has_base)
     put_front(lower, n_blocks)
-    f = File(fingerprint_of_snapshot(lower.items), 1) if has_base else lower
+    f = File(fingerprint_of_snapshot(lower.items)) if has_base else lower
     one = fingerprint_of_file(bytes(size))
     for i in range(n):
         path = b"b%05d" % i
         f.file(file_body(size, path), crc(bytes(size)), [(path, one)])
-        f.run(run_body(size, 14, 1 if has_base else 2, far_places(size, n_blocks)), [far_block(f, size)])
+        f.run(run_body(size, 14, 1 if has_base else 3, far_places(size, n_blocks)), [as_predicted(0, size)])
     return [lower.done(), f.done()] if has_base else [f.done()]
 
 
@@ -211,12 +216,12 @@ def tensors_of_far_bytes(n, n_blocks, size=60):
     names = [b"t%05d" % i for i in range(n)]
     f.file(file_body(n * size, b"b", [(name, 5, (size,), size) for name in names]), crc(bytes(n * size)), [(name, one) for name in names])
     for i in range(n):
-        f.run(run_body(size, 14, 2, far_places(size, n_blocks)), [far_block(f, size)])
+        f.run(run_body(size, 14, 3, far_places(size, n_blocks)), [as_predicted(0, size)])
     return f.done()
 
 
 def tensors_of_one_byte(n, n_blocks=1):
-    """Blocks of 8 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes one for each."""
+    """Blocks of 4 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes one for each."""
     f = File()
     data = bytes(LARGEST * n_blocks)
     names = [b"%08x" % (i * 2654435761 & 0xFFFFFFFF) for i in range(n)]
@@ -226,7 +231,7 @@ def tensors_of_one_byte(n, n_blocks=1):
         body += bytes([2 if i else 0, 0]) + varint(len(name)) + name + (varint(step - 1) if i else b"") + bytes([5, 1]) + varint(1)  # U8
     one = fingerprint(0, b"U8", (1,), bytes(1))
     f.file(body, crc(data), [(name, one) for name in names])
-    f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
+    f.run(run_body(len(data), 22), [zeros(i) for i in range(n_blocks)])
     return f.done()
 
 
@@ -242,19 +247,18 @@ def deep(n_files, depth):
 def links(n):
     """A whole snapshot of 64 bytes and n deltas, each against the one before: snapshots, and what each restores to."""
     first = bytes(range(64))
-    base = previous = None
+    base = None
     for k in range(n + 1):
-        data = b"".join((int.from_bytes(first[j:j + 8], "little") ^ k).to_bytes(8, "little") for j in range(0, 64, 8))
-        f = File(base, k)
+        data = b"".join((int.from_bytes(first[j:j + 8], "little") + k).to_bytes(8, "little") for j in range(0, 64, 8))
+        f = File(base)
         own = fingerprint_of_file(data)
         f.file(file_body(64), crc(data), [(b"", own)])
         if k == 0:
-            f.run(run_body(64, 14), [stored(0, 0, data)])
-        else:
-            payload = b"".join(bytes([1, a ^ b]) for a, b in zip(data[:8], previous[:8]))
-            f.run(run_body(64, 14, 1, [(64, 0, 0)]), [block(0, 0, payload, 8, 3, 1, crc(data), prediction=1, base_crc=crc(previous))])
+            f.run(run_body(64, 14), [stored(0, data)])
+        else:  # all residuals are 1, which zigzag makes 2
+            f.run(run_body(64, 14, 1, [(64, 0, 0)]), [block(0, bytes([1, 2]) + bytes([1, 0]) * 7, 8, 8, 1, crc(data), predicted=True)])
         yield f.done(), data
-        base, previous = fingerprint_of_snapshot(f.items), data
+        base = fingerprint_of_snapshot(f.items)
 
 
 # what terminals obey, or show otherwise than it is: C1 controls in UTF-8 and as bytes, directions, joiners, line ends, broken and overlong UTF-8
@@ -269,7 +273,7 @@ def names():
     data = bytes(size)
     f.file(file_body(size, b"d/" + CONTROLS[0] + CONTROLS[1] + CONTROLS[2] + b"f", tensors), crc(data),
            [(name, fingerprint(0, dtype, (1,), bytes(4))) for name, dtype, _, _ in tensors])
-    f.run(run_body(size, 14), [stored(0, 0, data)])
+    f.run(run_body(size, 14), [stored(0, data)])
     return f.done()
 
 
@@ -301,7 +305,7 @@ def prefix_names(n, rank=0, text=b"n"):
 def many_runs(n):
     f = File()
     f.file(file_body(n), crc(bytes(n)), [(b"", fingerprint_of_file(bytes(n)))])
-    for i in range(n): f.run(run_body(1, 14), [stored(i, 0, b"\0")])
+    for i in range(n): f.run(run_body(1, 14), [stored(0, b"\0")])
     return f.done()
 
 
@@ -310,9 +314,7 @@ def many_files(n, path=b"%06d"):
     f, empty = File(), fingerprint_of_file(b"")
     paths = [path % i for i in range(n)]
     body = varint(n) + b"".join(bytes([0, 0]) + varint(len(p)) + p + varint(0) + varint(0) for p in paths)
-    f.section(b"FILE", 0, body)
-    f.n_files = 1
-    f.entries.append((bytes(4) + empty) * n)
+    f.section(b"FILE", body, (bytes(4) + empty) * n)
     f.items += [(p, empty) for p in paths]
     return f.done()
 

@@ -18,7 +18,7 @@ static uint32_t slow_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)v & 0xFFFF0000u;
 }
 
-/* An element as the spec has it (7.6). */
+/* An element as the spec has it (spec/quantised.md). */
 static uint32_t slow_restore(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     int64_t t = (int64_t)symbol - 1, v;

@@ -20,14 +20,15 @@ static int is_filled(const uint8_t *p, size_t size, int value)
 }
 
 /* The block damaged, or its prediction: CHECKSUM or BASE_WRONG. In place the prediction is what it
- * was, then. */
-static void refuse_damage(const uint8_t *enc, size_t enc_size, uint8_t *base, size_t size,
-                          uint32_t number, uint8_t *ws, size_t ws_size)
+ * was, then. (Another prediction may give the same elements, in classes that are constant.) */
+static void refuse_damage(const uint8_t *src, const uint8_t *enc, size_t enc_size, uint8_t *base,
+                          size_t size, uint32_t number, uint8_t *ws, size_t ws_size)
 {
     uint8_t *const dst = t_tail(&g_dst, size), *const bad = (uint8_t *)t_copy(enc, enc_size);
     const size_t rounds = size > 100000 ? 2 : t_kernels_only ? 3 : 6;
     uint64_t state = size + enc_size;
-    size_t got = 4321, i;
+    size_t got = 4321, n_wrong = 0, i;
+    enum lmc_status status;
     for (i = 0; i < rounds; i++) { /* the first byte, the last, others */
         const size_t in_payload = LMC_BLOCK_HEADER_SIZE +
                                   (i == 0   ? 0
@@ -48,22 +49,25 @@ static void refuse_damage(const uint8_t *enc, size_t enc_size, uint8_t *base, si
         bad[in_payload] ^= bit;
         base[at] ^= bit;
         dst[at] ^= bit;
-        CHECK_STATUS(t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size),
-                     LMC_ERR_BASE_WRONG);
-        CHECK(memcmp(dst, base, size) == 0);
+        status = t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size);
+        CHECK(status == LMC_ERR_BASE_WRONG
+                  ? memcmp(dst, base, size) == 0 && got == 4321
+                  : status == LMC_OK && memcmp(dst, src, size) == 0 && got == size);
         CHECK_STATUS(
             t_block_decode(dst, size, &got, bad, enc_size, base, size, number, ws, ws_size),
-            LMC_ERR_BASE_WRONG);
+            status);
         base[at] ^= bit;
+        got = 4321;
+        n_wrong += status == LMC_ERR_BASE_WRONG;
     }
-    CHECK(got == 4321);
+    CHECK(n_wrong > 0 || size < 20000);
     free(bad);
 }
 
 /* A block that has a prediction, without it, with another, with a shorter one: the right status;
  * what is there without a prediction leaves dst untouched. */
-static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, size_t size,
-                         uint32_t number, uint8_t *ws, size_t ws_size)
+static void refuse_bases(const uint8_t *src, const uint8_t *enc, size_t enc_size, uint8_t *base,
+                         size_t size, uint32_t number, uint8_t *ws, size_t ws_size)
 {
     uint8_t *const dst = t_tail(&g_dst, size);
     size_t got = 4321;
@@ -81,7 +85,7 @@ static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, siz
         t_block_decode(dst, size, &got, enc, enc_size, base, size + 1, number, ws, ws_size),
         LMC_ERR_BASE_WRONG);
     CHECK(got == 4321 && is_filled(dst, size, 0x6E));
-    refuse_damage(enc, enc_size, base, size, number, ws, ws_size);
+    refuse_damage(src, enc, enc_size, base, size, number, ws, ws_size);
 }
 
 /* Encode size bytes at src against as many at base, check all that is promised, decode to another
@@ -128,7 +132,7 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0 && t_crc32c(0, base, size) == base_crc);
     if (info.has_prediction) {
-        refuse_bases(enc, enc_size, base, size, number, ws, ws_size);
+        refuse_bases(src, enc, enc_size, base, size, number, ws, ws_size);
     } else {
         CHECK_STATUS(
             t_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, number, ws, ws_size),
@@ -667,9 +671,11 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     for (i = 0; i < 6 && good->predicted; i++) { /* another prediction */
         const size_t at = t_below(state, good->n * good->width);
         const uint8_t bit = (uint8_t)(1u << t_below(state, 8));
+        enum lmc_status status;
         base[at] ^= bit;
-        CHECK_STATUS(decode_built(good, base, &got), LMC_ERR_BASE_WRONG);
-        CHECK_STATUS(apply_built(good, base), LMC_ERR_BASE_WRONG);
+        status = decode_built(good, base, &got);
+        CHECK(status == LMC_ERR_BASE_WRONG || status == LMC_OK); /* the same elements */
+        CHECK_STATUS(apply_built(good, base), status);
         base[at] ^= bit;
     }
 }

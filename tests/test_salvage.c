@@ -719,13 +719,181 @@ static void test_foreign(void)
         in.size = l.rows_at + m.places[i].size;
         salvage(&s, &in);
         CHECK(o.n_got == l.n - 1 && !o.got[i] && !o.damage.is_complete);
-        in.data[l.places[0].at - 1] ^= 1; /* nor the run's section: no place, but the same */
+        in.data[l.places[0].at - 1] ^= 1; /* nor the run's section */
         salvage(&s, &in);
-        CHECK(o.n_got == 0 && o.n_unplaced == l.n);
+        CHECK(o.n_got == l.n - 1 && !o.got[i]);
         free(in.data);
     }
     free(a.data);
     free(b.data);
+}
+
+/* A file of several runs, of which the table of blocks and the index are lost, and perhaps sections
+ * of runs: neighbours tell which run a block is of. */
+static void test_neighbours(void)
+{
+    static t_model model;
+    static layout l;
+    static uint8_t x[16384 * 20];
+    lmc_writer_options options;
+    t_memory out, in;
+    setting s;
+    w_file w;
+    size_t i, j, k;
+    memset(&options, 0, sizeof options);
+    options.log2_block = 14;
+    memset(&out, 0, sizeof out);
+    memset(&model, 0, sizeof model);
+    memset(&s, 0, sizeof s);
+    for (i = 0; i < sizeof x; i++) x[i] = (uint8_t)(i / 16384);
+    t_add_file(&model, "x", x, sizeof x)->default_dtype = LMC_U8;
+    CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
+    /* the writer makes one run of it; here are five, of one to seven blocks */
+    w_parse(&w, out.data);
+    CHECK(w.n == 2 && w.sections[1].kind[0] == 'R');
+    {
+        static const size_t cuts[6] = {0, 1, 6, 11, 13, 20};
+        const t_memory blocks = w.sections[1].blocks;
+        size_t from = 0;
+        w.n = 1;
+        free(w.sections[1].body.data);
+        for (i = 0; i < 5; i++) {
+            w_section *const run = &w.sections[w.n++];
+            memset(run, 0, sizeof *run);
+            memcpy(run->kind, "RUN ", 4);
+            w_varint(&run->body, (cuts[i + 1] - cuts[i]) * 16384);
+            w_varint(&run->body, 16384);
+            w_number(&run->body, 0, 1);
+            for (j = cuts[i]; j < cuts[i + 1]; j++) {
+                const size_t size = w_block_size(blocks.data + from);
+                w_put(&run->blocks, blocks.data + from, size);
+                w_seal_block(run->blocks.data + run->blocks.size - size, (uint32_t)(j - cuts[i]));
+                from += size;
+            }
+        }
+        free(blocks.data);
+    }
+    w_build(&w, &out);
+    w_free(&w);
+    lay_out(&l, &out);
+    CHECK(l.n == 20 && l.n_sections == 6);
+    s.model = &model;
+    s.l = &l;
+    for (i = 1; i < 6; i++) { /* one section of a run lost: its blocks have the place between */
+        t_note("lost section %lu", (unsigned long)i);
+        place_copy(&in, out.data, l.rows_at);
+        in.data[l.sections[i]] ^= 1;
+        salvage(&s, &in);
+        for (j = 0; j < l.n; j++) CHECK(o.got[j] == 1);
+        CHECK(o.n_lost == 0 && o.damage.n_breaks);
+        for (k = i + 1; k < 6; k++) { /* two */
+            t_note("lost sections %lu and %lu", (unsigned long)i, (unsigned long)k);
+            place_copy(&in, out.data, l.index_at);
+            in.data[l.sections[i]] ^= 1;
+            in.data[l.sections[k]] ^= 1;
+            salvage(&s, &in);
+            for (j = 0; j < l.n; j++) CHECK(o.got[j] != 0);
+        }
+    }
+    for (i = 0; i < l.n; i++) { /* BLKS has all runs, so each block that is left has its place */
+        t_note("no index, block %lu lost", (unsigned long)i);
+        place_copy(&in, out.data, l.index_at);
+        in.data[l.places[i].at] ^= 1;
+        salvage(&s, &in);
+        check_got(&s, l.places[i].at, l.places[i].at + 1, 0);
+        CHECK(o.n_lost == 1 && o.damage.is_complete);
+        t_note("neither index nor BLKS, block %lu lost", (unsigned long)i);
+        in.size = l.rows_at;
+        salvage(&s, &in);
+        check_got(&s, l.places[i].at, l.places[i].at + 1, 0);
+        t_note("damaged BLKS, block %lu lost", (unsigned long)i);
+        place_copy(&in, out.data, out.size);
+        in.data[l.places[i].at] ^= 1;
+        in.data[l.rows_at + W_SECTION + 8 * i] ^= 1;
+        salvage(&s, &in);
+        check_got(&s, l.places[i].at, l.places[i].at + 1, 0);
+        CHECK(o.n_lost == 1 && o.damage.n_sections == (i + 1 < l.n)); /* unless in a gap */
+        /* and it is another run's block of that number: content of the file, but of another place
+         */
+        t_note("BLKS is right, block %lu overwritten", (unsigned long)i);
+        for (j = 0; j < l.n; j++) {
+            if (l.places[j].size != l.places[i].size || i == j) continue;
+            place_copy(&in, out.data, out.size);
+            memcpy(in.data + l.places[i].at, in.data + l.places[j].at, l.places[j].size);
+            salvage(&s, &in);
+            check_got(&s, l.places[i].at, l.places[i].at + 1, 0);
+            CHECK(o.n_lost == 1);
+        }
+    }
+    free(out.data);
+}
+
+/* What a delta says without its base, and with another one: an intact payload is told from a
+ * damaged one in either case. */
+static void test_wrong_base(void)
+{
+    static t_model old, model, other;
+    static layout l;
+    static uint8_t x[16384 * 4], y[16384 * 4], z[16384 * 4];
+    lmc_writer_options options;
+    lmc_reader_options given;
+    lmc_reader *reader[2];
+    lmc_base base[2];
+    lmc_salvage_range range;
+    lmc_salvage *salvaged = NULL;
+    lmc_source source;
+    t_memory files[3], in;
+    size_t i, k;
+    memset(files, 0, sizeof files);
+    memset(&old, 0, sizeof old);
+    memset(&model, 0, sizeof model);
+    memset(&other, 0, sizeof other);
+    memset(&options, 0, sizeof options);
+    t_fill(x, sizeof x, T_GAUSS, LMC_BF16, 1);
+    memcpy(y, x, sizeof x);
+    for (i = 0; i < sizeof y; i += 50) y[i] ^= 1;
+    t_fill(z, sizeof z, T_GAUSS, LMC_BF16, 2);
+    t_add_file(&old, "x", x, sizeof x)->default_dtype = LMC_BF16;
+    t_add_file(&model, "x", y, sizeof y)->default_dtype = LMC_BF16;
+    t_add_file(&other, "x", z, sizeof z)->default_dtype = LMC_BF16;
+    options.log2_block = 14;
+    CHECK_STATUS(t_write_model(&old, &files[0], &options, 0, NULL), LMC_OK);
+    CHECK_STATUS(t_write_model(&other, &files[1], &options, 0, NULL), LMC_OK);
+    for (k = 0; k < 2; k++) {
+        reader[k] = open_memory(&files[k], NULL, NULL);
+        base[k] = lmc_reader_base(reader[k]);
+    }
+    options.base = &base[0];
+    CHECK_STATUS(t_write_model(&model, &files[2], &options, 0, NULL), LMC_OK);
+    lay_out(&l, &files[2]);
+    CHECK(l.n == 2 && l.places[0].prediction == 1);
+    place_copy(&in, files[2].data, files[2].size);
+    in.data[l.places[1].at + W_BLOCK + 5] ^= 1; /* a payload; and nobody knows the base */
+    in.data[40] ^= 1;
+    in.data[l.index_at + W_SECTION] ^= 1;
+    source.read_at = t_read_at;
+    source.user = &in;
+    source.size = in.size;
+    for (k = 0; k < 3; k++) {
+        t_note("delta of which a payload is damaged, base %lu", (unsigned long)k);
+        memset(&given, 0, sizeof given);
+        given.base = k == 2 ? NULL : &base[k];
+        CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &given), LMC_OK);
+        for (i = 0; i < l.n; i++) {
+            CHECK_STATUS(lmc_salvage_next(salvaged, &range), LMC_OK);
+            CHECK(range.block == i && range.size == l.places[i].length);
+            CHECK_STATUS(range.status, i == 1   ? LMC_ERR_CHECKSUM
+                                       : k == 0 ? LMC_OK
+                                       : k == 1 ? LMC_ERR_BASE_WRONG
+                                                : LMC_ERR_BASE_MISSING);
+            if (range.status == LMC_OK)
+                CHECK(memcmp(range.data, y + l.places[i].offset, (size_t)range.size) == 0);
+        }
+        CHECK(lmc_salvage_next(salvaged, &range) == LMC_OK && range.is_end);
+        lmc_salvage_free(salvaged);
+    }
+    for (k = 0; k < 2; k++) lmc_reader_free(reader[k]);
+    for (k = 0; k < 3; k++) free(files[k].data);
 }
 
 /* A snapshot that holds another one as a file, stored: its blocks look like ours, and are not. */
@@ -1028,6 +1196,8 @@ int main(int argc, char **argv)
     test_arguments();
     test_snapshots();
     test_foreign();
+    test_neighbours();
+    test_wrong_base();
     test_nested();
     test_bad_disk();
     test_hostile();

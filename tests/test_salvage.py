@@ -11,93 +11,35 @@ from array import array
 
 from test_command import LMC, Case, main, bf16, f32, halved, moved, safetensors
 
-BLOCK_HEADER = 24
+HEADER, SECTION_HEADER, BLOCK_HEADER, TRAILER = 64, 20, 24, 40
 
 
-class Fields:
-    """Takes fields from the front of a body (spec 5)."""
-
-    def __init__(self, data, at):
-        self.data, self.at = data, at
-
-    def number(self, size):
-        self.at += size
-        return int.from_bytes(self.data[self.at - size:self.at], "little")
-
-    def varint(self):
-        value, shift = 0, 0
-        while True:
-            byte = self.number(1)
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    def skip(self, size):
-        self.at += size
-
-
-def files_of(data, at):
-    """The files of a FILE body: [(is of unknown size, number of tensors)]."""
-    f, files = Fields(data, at), []
-    for _ in range(f.varint()):
-        form, n_tensors = f.number(1), 0
-        f.skip(1)
-        f.skip(f.varint())
-        if not form & 9:
-            f.varint()
-        if form & 2:
-            f.varint()
-        if form & 4:
-            f.skip(12)
-        if not form & 9:
-            n_tensors = f.varint()
-        for _ in range(n_tensors):
-            tensor, dtype = f.number(1), 1
-            if f.varint():
-                f.skip(2)
-            f.skip(f.varint())
-            if tensor & 2:
-                f.varint()
-            if not tensor & 1:
-                dtype = f.number(1)
-                if not dtype:
-                    f.skip(f.number(1))
-                for _ in range(f.number(1)):
-                    f.varint()
-                if not dtype:
-                    f.varint()
-            if tensor & 4:
-                f.skip(6)
-        files.append((bool(form & 8), n_tensors))
-    return files
+def varint(data, at):
+    value, shift = 0, 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value, at
 
 
 def layout(data):
-    """The sections and blocks of an intact snapshot, from its index: [(kind, number, at, size)], [(run, block, at, size)]."""
-    index, = struct.unpack("<Q", data[-40:-32])
-    p = index + 24 + 80
-    n, = struct.unpack("<I", data[p:p + 4])
-    p += 40
-    sections, blocks = [], []
-    for _ in range(n):
-        at, kind, number, size = struct.unpack("<Q4sIQ", data[p:p + 24])
-        body = p + 32
-        sections.append((kind, number, at, 24 + size))
-        if kind == b"FILE":
-            p = body + size + sum(8 * unknown + 4 + 32 * max(1, n_tensors) for unknown, n_tensors in files_of(data, body))
-        elif kind == b"RUN ":
-            f = Fields(data, body)
-            run_size, log2 = f.varint(), f.number(1)
-            p, at = body + size, at + 24 + size
-            for block in range((run_size + (1 << log2) - 1) >> log2):
-                encoded, = struct.unpack("<I", data[p:p + 4])
-                blocks.append((number, block, at, encoded))
-                at += encoded
-                p += 8
-        else:
-            p = body
-    return sections, blocks, index
+    """The sections and blocks of an intact snapshot, but for BLKS and INDX: [(kind, at, size)], [(run, block, at, size)], where BLKS begins."""
+    sections, blocks, at, run = [], [], HEADER, 0
+    while data[at:at + 4] != b"BLKS":
+        kind, size = struct.unpack("<4sQ", data[at:at + 12])
+        body, size = at + SECTION_HEADER, SECTION_HEADER + size
+        sections.append((kind, at, size))
+        at += size
+        if kind == b"RUN ":
+            run_size, body = varint(data, body)
+            block_size, _ = varint(data, body)
+            for block in range(-(-run_size // block_size)):
+                size = BLOCK_HEADER + struct.unpack("<I", data[at + 8:at + 12])[0]
+                blocks.append((run, block, at, size))
+                at += size
+            run += 1
+    return sections, blocks, at
 
 
 def flipped(data, *places):
@@ -156,10 +98,10 @@ class Salvage(Case):
 
     def test_each_block(self):
         good = self.pack()
-        sections, blocks, index = layout(good)
+        sections, blocks, rows = layout(good)
         want = {"": self.read("m.safetensors")}
         self.assertGreater(len(blocks), 5)
-        for cut in (0, 40, len(good) - index):  # with the index, without the trailer, without both
+        for cut in (0, TRAILER, TRAILER + 1, len(good) - rows):  # with the index, without the trailer, without both, without BLKS, too
             for run, block, at, size in blocks:
                 for place in (at + 3, at + BLOCK_HEADER + (size - BLOCK_HEADER) // 2):
                     report = self.salvage(flipped(good, place)[:len(good) - cut], code=3)
@@ -170,12 +112,12 @@ class Salvage(Case):
 
     def test_cut(self):
         good = self.pack()
-        blocks, index = layout(good)[1:]
+        rows = layout(good)[2]
         want = {"": self.read("m.safetensors")}
         rng = random.Random(3)
         last = None
-        for n in sorted({400, index, index + 1, len(good) - 1, *(rng.randrange(80, index) for _ in range(12))}):
-            whole = n >= index
+        for n in sorted({400, rows, rows + 1, len(good) - TRAILER, len(good) - 1, *(rng.randrange(HEADER, rows) for _ in range(12))}):
+            whole = n >= rows
             report = self.salvage(good[:n], code=0 if whole else 3, says="nothing is lost" if whole else None)
             self.check(report, want)
             if last is not None:
@@ -197,13 +139,13 @@ class Salvage(Case):
         self.lmc("-q", "d", "-o", "good.lmc")
         good = self.read("good.lmc")
         data = {k[2:]: v for k, v in data.items()}
-        sections, blocks, index = layout(good)
-        for kind, number, at, size in sections:  # the index has them all
+        sections, blocks, rows = layout(good)
+        for kind, at, size in sections:  # the index has them all
             report = self.salvage(flipped(good, at + size // 2), code=0, says="nothing is lost")
             self.check(report, data)
             self.assertEqual({f["path"] for f in report["files"] if f["kind"] == "file"}, set(data))
-        for kind, number, at, size in sections:
-            report = self.salvage(flipped(good, at + size // 2)[:index], code=3)
+        for kind, at, size in sections:
+            report = self.salvage(flipped(good, at + size // 2)[:rows], code=3)
             self.check(report, data)
             if kind == b"FILE":
                 self.assertEqual(sum("path" not in f for f in report["files"]), 1)
@@ -296,7 +238,7 @@ class Salvage(Case):
                 args = ["--base", "c/0.lmc", "--base", "c/1.lmc"] if option == "--base" else ["--search", "c"]
                 report = self.salvage(delta, *args, code=3, says="c/%s.lmc: is damaged" % name)
                 self.check(report, want)
-                self.assertEqual({lost["reason"] for lost in report["files"][0]["lost"]}, {"wants another base"})
+                self.assertEqual({lost["reason"] for lost in report["files"][0]["lost"]}, {"payload intact; content needs another base"})
                 self.assertLessEqual(report["bytes_lost"], 1 << 19)
                 self.assertEqual(sum(t["state"] == "intact" for t in report["files"][0]["tensors"]), 1)
             self.write("copy/%s.lmc" % name, good)
@@ -328,7 +270,7 @@ class Salvage(Case):
 
     def test_moved_and_foreign_blocks(self):
         good = self.pack()
-        sections, blocks, index = layout(good)
+        sections, blocks, rows = layout(good)
         want = {"": self.read("m.safetensors")}
         a, b = blocks[1], blocks[2]
         swapped = bytearray(good)
@@ -339,7 +281,7 @@ class Salvage(Case):
             at = blocks[3][2]
             self.check(self.salvage(good[:at] + os.urandom(n) + good[at:], says="nothing is lost"), want)
             self.check(self.salvage(good[:at + 50] + good[at + 50 + n:], code=3), want)
-        # of another file with the same numbers and sizes: the index knows its own
+        # of another file with the same numbers and sizes: BLKS knows its own
         self.write("other", bytes(x ^ 1 for x in os.urandom(300000)))
         self.write("ours", os.urandom(300000))
         self.lmc("-q", "other", "-o", "other.lmc")
@@ -355,12 +297,12 @@ class Salvage(Case):
         self.write("d/b", os.urandom(300000))
         self.lmc("-q", "d", "-o", "good.lmc")
         good = self.read("good.lmc")
-        sections, blocks, index = layout(good)
-        at = [s[2] for s in sections if s[0] == b"RUN "]
+        sections, blocks, rows = layout(good)
+        at = [s[1] for s in sections if s[0] == b"RUN "]
         # its place is certain: nothing of it is lost
-        self.check(self.salvage(flipped(good, at[0] + 30)[:index], code=3), {"a": self.read("d/a"), "b": self.read("d/b")})
+        self.check(self.salvage(flipped(good, at[0] + 20)[:rows], code=3), {"a": self.read("d/a"), "b": self.read("d/b")})
         # no section is left: the blocks come without a place
-        data = flipped(good, *(s[2] + 3 for s in sections))[:index]
+        data = flipped(good, *(s[1] + 3 for s in sections))[:rows]
         self.write("x.lmc", data)
         self.lmc("salvage", "x.lmc", code=3, says="unplaced")
         names = [n for n in self.tree("x.salvaged/unplaced")]

@@ -167,10 +167,10 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         char name[64];
         json_t *entry = (json_t *)check_memory(json_object());
         memset(&file, 0, sizeof file);
-        snprintf(name, sizeof name, "run-%04lu-block-%06lu.bin", (unsigned long)range->position.run,
-                 (unsigned long)range->position.block);
-        set_json_number(entry, "run", range->position.run);
-        set_json_number(entry, "block", range->position.block);
+        snprintf(name, sizeof name, "run-%04lu-block-%06lu.bin", (unsigned long)range->run,
+                 (unsigned long)range->block);
+        set_json_number(entry, "run", range->run);
+        set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
         set_json(entry, "state",
                  json_string(range->status == LMC_OK ? "intact" : name_loss(range->status)));
@@ -228,7 +228,7 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
     const struct common *o = s->o;
     int code;
     *base = NULL;
-    if (s->archive.chain_depth) return find_salvage_base(s, base);
+    if (s->archive.is_delta) return find_salvage_base(s, base);
     if (o->bases->n == 0) return CODE_OK;
     code = prepare_base(&o->bases->list[0], o);
     o->bases->code = CODE_OK;
@@ -238,12 +238,9 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
-    lmc_source source;
+    const lmc_source source = source_of_archive(&s->archive);
     lmc_reader_options options;
     enum lmc_status status;
-    source.read_at = read_archive;
-    source.user = &s->archive;
-    source.size = archive_size(&s->archive);
     memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = s->archive.lender;
@@ -267,10 +264,10 @@ static int open_with_base(struct salvage *s)
     int code = choose_salvage_base(s, &base);
     lmc_snapshot_info info;
     if (code == CODE_OK) code = open_salvage(s, base);
-    if (code != CODE_OK || base || s->archive.chain_depth) return code;
+    if (code != CODE_OK || base || s->archive.is_delta) return code;
     info = snapshot_info(s->archive.reader);
     if (!info.has_base) return code;
-    s->archive.chain_depth = info.chain_depth;
+    s->archive.is_delta = 1;
     memcpy(s->archive.wanted, info.base_fingerprint, sizeof s->archive.wanted);
     s->archive.reader = NULL; /* the salvage's */
     code = find_salvage_base(s, &base);
@@ -349,7 +346,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
-    if (code == CODE_OK && s.archive.chain_depth) say_unused_bases(0, o);
+    if (code == CODE_OK && s.archive.is_delta) say_unused_bases(0, o);
     if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
     if (code == CODE_OK) {
         code = run_salvage(&s);

@@ -25,8 +25,8 @@ const char *name_loss(enum lmc_status status)
 {
     switch (status) {
     case LMC_ERR_LOST: return "missing";
-    case LMC_ERR_BASE_MISSING: return "wants the base";
-    case LMC_ERR_BASE_WRONG: return "wants another base";
+    case LMC_ERR_BASE_MISSING: return "payload intact; content needs the base";
+    case LMC_ERR_BASE_WRONG: return "payload intact; content needs another base";
     case LMC_ERR_READ: return "cannot be read";
     default: return "damaged";
     }
@@ -108,7 +108,7 @@ static void print_losses(const struct salvage *s, uint64_t start, uint64_t end,
         if (dtype != LMC_AUTO)
             printf(" (elements %llu to %llu)", (unsigned long long)part.first,
                    (unsigned long long)part.last - 1);
-        printf(" %s\n", name_loss(part.status));
+        printf(": %s\n", name_loss(part.status));
     }
 }
 
@@ -255,7 +255,7 @@ static json_t *make_json_summary(const struct salvage *s)
     set_json_number(object, "breaks", d->n_breaks);
     set_json_number(object, "bytes", s->size);
     set_json_number(object, "bytes_lost", s->lost);
-    if (s->archive.chain_depth) set_json_fingerprint(object, "base", s->archive.wanted);
+    if (s->archive.is_delta) set_json_fingerprint(object, "base", s->archive.wanted);
     set_json_number(object, "tensors_that_want_the_base", s->n_with_base);
     return object;
 }
@@ -325,7 +325,7 @@ int conclude(const struct salvage *s)
                     "%llu of %llu bytes are not recovered; with its base%s%s, named by --base, "
                     "%llu tensors more might come back; what did is in %s",
                     (unsigned long long)s->lost, (unsigned long long)s->size,
-                    s->archive.chain_depth ? " " : "", s->archive.chain_depth ? wanted : "",
+                    s->archive.is_delta ? " " : "", s->archive.is_delta ? wanted : "",
                     (unsigned long long)s->n_with_base, target);
     }
     return fail(CODE_CORRUPT, name,

@@ -17,7 +17,7 @@ What is written is what slime publishes and SGLang's /pull_weights reads:
             version             "000002"
             base_version        "000001"     what it must be applied to
             delta_encoding      "prediction" the difference is inside the codec, which is given the old tensor as its prediction
-            compression_format  "lmc"        tensor_encode(): blocks, each with the CRC-32C of its old and its new bytes
+            compression_format  "lmc"        tensor_encode(): blocks, each with the CRC-32C of its payload and of its new bytes
             checksum_format     "xxh3-128", "adler32" or "blake3"
 
 With compression="zstd" it is delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads
@@ -46,7 +46,7 @@ is checked, set apply_tensor to apply_lmc where it is "lmc", and beside apply_xo
         name, payload, path, offset, nbytes, want = item
         region = np.ndarray((nbytes,), np.uint8, buffer=open_mmaps[path][1], offset=offset)
         try:
-            lmc_codec.tensor_decode(payload, region, region)     # in place: a wrong base is found before anything is written
+            lmc_codec.tensor_decode(payload, region, region)     # in place: a block that wants another base is left as it was
             ok = _checksum(algorithm, region) == want
         except lmc_codec.LMCError:
             ok = False

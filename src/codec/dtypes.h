@@ -6,7 +6,7 @@
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
  *
  * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 5.1 is closed: files have the new
+ * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
  * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
  * depends on it.
  *

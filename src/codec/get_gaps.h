@@ -5,7 +5,7 @@
 #include "kernels/types.h"
 #include "codec/workspace.h"
 
-/* Reading a mask of few ones as the gaps between them (spec 8.3). put_gaps.h writes it, and says
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
  * why.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times

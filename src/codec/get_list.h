@@ -6,7 +6,7 @@
 #include "codec/workspace.h"
 #include "codec/get_gaps.h"
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
  * A node's children are read first, the left one and then the right one, and merged by its mask:
  * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
@@ -70,7 +70,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
  * (lmc__has_mode).
  *
- * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -143,7 +143,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* A node's n elements, to list; spare: a list of n.
  *
- * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
  *
  *     this node       wants its elements in list; spare is free
  *     its children    want theirs in spare, one behind the other; list is free for them
@@ -159,7 +159,7 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
  * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 8.2, case 3). */
+ * also such as have a code (spec 6.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -194,7 +194,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
  * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
  * the tree itself is not described in any other way. The first and the last symbol must have a
  * code, or one tree could be written in many ways. */
@@ -244,12 +244,12 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
  * input behind it make it a list as it is, or on the stack.
  *
- *     mode       side                   read from the payload (spec 8)
+ *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       merged, on the stack   header, masks
  *
- * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;

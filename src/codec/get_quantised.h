@@ -123,7 +123,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
  * only, and exceptions are met in one pass.
  *
  * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
  * are the upper halves of floats; their range keeps every point normal and finite, whatever the
  * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,

@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
  * nothing in a snapshot, but only if both sides round by the bit.
  *
  * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the

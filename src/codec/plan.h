@@ -5,7 +5,7 @@
 #include "codec/huffman.h"
 #include "codec/lengths.h"
 
-/* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
+/* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
@@ -45,8 +45,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
- * 2^22 symbols, so the sums are below 2^45. */
+ * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
+ * (quantise/) have symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -69,7 +69,7 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
  * with or without an escape). It is only a choice: the writer of a list may still find that a
  * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
@@ -186,7 +186,7 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)

@@ -4,6 +4,7 @@
 #include "kernels/types.h"
 #include "kernels/count.h"
 #include "kernels/residual.h"
+#include "kernels/classes.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
@@ -13,20 +14,45 @@
  * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. Four tables in turn, as for
- * bytes: one would wait for its own last increment where neighbours are equal. */
+/* counts[v] = number of elements whose residual has the top byte v: of floats, which are rotated,
+ * that is the key. Four tables in turn, as for bytes: one would wait for its own last increment
+ * where neighbours are equal. */
+LMC__INLINE void lmc__count_top_of(uint32_t counts[256], uint32_t more[3][256],
+                                   const lmc__block *block, unsigned width, enum lmc__order own)
+{
+    const uint8_t *const src = block->src; /* copies, which no store can change */
+    const size_t n = block->n;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t e = lmc__load_element(src, i, width);
+        const unsigned top = own == LMC__ORDER_NONE ? (unsigned)(e >> 8 * (width - 1))
+                             : own == LMC__ORDER_FLOAT
+                                 ? lmc__key(e, width)
+                                 : (unsigned)(lmc__residual(e, 0, width, own) >> 8 * (width - 1));
+        ((i & 3) ? more[(i & 3) - 1] : counts)[top]++;
+    }
+}
+
 static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
 {
-    const unsigned width = block->width, top = 8 * (width - 1);
-    size_t i;
     unsigned v;
     memset(counts, 0, 256 * sizeof counts[0]);
-    memset(more, 0, 3 * sizeof more[0]);
-    for (i = 0; i < block->n; i++) {
-        const uint64_t e = lmc__load_element(block->src, i, width);
-        const uint64_t r = block->own ? lmc__residual(e, 0, width, block->own) : e;
-        ((i & 3) ? more[(i & 3) - 1] : counts)[r >> top & 255]++;
+    if (block->width == 1) { /* elements of one byte have no order of their own */
+        lmc__count_bytes(counts, block->src, block->n);
+        return;
     }
+    memset(more, 0, 3 * sizeof more[0]);
+#define LMC__CALL(w)                                                                               \
+    if (block->own == LMC__ORDER_FLOAT)                                                            \
+        lmc__count_top_of(counts, more, block, w, LMC__ORDER_FLOAT);                               \
+    else if (block->own) lmc__count_top_of(counts, more, block, w, LMC__ORDER_INTEGER);            \
+    else lmc__count_top_of(counts, more, block, w, LMC__ORDER_NONE)
+    switch (block->width) {
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
+    }
+#undef LMC__CALL
     for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
 }
 

@@ -6,7 +6,7 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
-/* Writing a mask of few ones as the gaps between them (spec 8.3). get_gaps.h reads it.
+/* Writing a mask of few ones as the gaps between them (spec 6.3). get_gaps.h reads it.
  *
  *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
  *     gaps      5, 1, 9                    zeros before each one

@@ -9,7 +9,7 @@
 #include "codec/sample.h"
 #include "codec/put_gaps.h"
 
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
  * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
@@ -63,7 +63,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
  * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
  * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
  * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
@@ -118,7 +118,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
  * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
@@ -228,7 +228,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
  * spare: a list of n. Returns 0 if there is no room.
  *
- * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
@@ -236,9 +236,9 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The partition is told that a list is not wanted where a child is one symbol: what is known of all
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
- * few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
+ * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
+ * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -281,7 +281,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
  * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {

@@ -82,7 +82,7 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
  *   4  code the planes one by one, in the order of the payload
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5.1), and so a block that would not be is found out while it is written, wherever that
+ * (spec 5), and so a block that would not be is found out while it is written, wherever that
  * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)

@@ -16,7 +16,7 @@
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *      |            |                                                             |

@@ -5,7 +5,7 @@
 
 /* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 8)
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
  * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:

@@ -2,7 +2,7 @@
 #include "base/platform.h"
 #include "base/wire_block.h"
 
-/* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
+/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
  *
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
@@ -34,7 +34,7 @@
  * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
  * where masks would take three merges. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
  * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
  * needs no header.
@@ -161,7 +161,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
+/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
  * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
  *
  * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
@@ -176,7 +176,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
  * it, or stand at nesting 3; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
@@ -215,7 +215,7 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 }
 
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
  * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
  *

@@ -8,7 +8,7 @@
 #include "kernels/vec_avx512.h"
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
+/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
@@ -100,7 +100,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
      * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];

@@ -8,7 +8,7 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
  * element is a number of so many bits, and the node is `depth` bit planes, the most significant
  * first, of ceil(n / 8) bytes each:
  *

@@ -7,8 +7,8 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
- * is the element +0. Elements are the bits of F32, little-endian.
+ * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+ * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements     rows: all n elements have one scale
  *     quantize  elements to symbols     updates: each has the scale that its prediction gives
@@ -40,8 +40,8 @@
 #ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
- * 2^31. */
+ * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
+ * less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -171,8 +171,8 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
- * the table's size before (codec/get_quantised.h). */
+/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
+ * code with the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {

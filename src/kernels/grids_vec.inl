@@ -254,7 +254,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
+/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)

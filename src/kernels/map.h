@@ -6,7 +6,7 @@
 
 /*
  * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 8.2), and
+ * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
  * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
  * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
  * time.

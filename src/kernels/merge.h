@@ -25,7 +25,7 @@
  * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
  * made the lists, so both are that long. A step loads a whole group of each list, wherever it
  * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 8.3), and elements behind n, of
+ * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
  * no meaning, lie in dst's slack.
  *
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,

@@ -12,7 +12,7 @@
 #include "kernels/classes.h"
 
 /*
- * patch: elements of which few have changed (spec 7.3, Sparse). dst is base, but for the elements
+ * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
  * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
  * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
  * element that gives the element of dst. dst may be base; then only what changes is written.

@@ -28,7 +28,7 @@
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
  * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
@@ -92,7 +92,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 7.3). */
+/* How elements are told apart by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -132,7 +132,7 @@ typedef struct lmc__undo {
     size_t n;
 } lmc__undo;
 
-/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
+/* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */

@@ -13,7 +13,7 @@
 #include "kernels/classes.h"
 
 /*
- * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
  * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
  * element gives the element of dst. dst may be base: a step reads its elements of base before it
  * writes any. Returns the CRC-32C of dst.

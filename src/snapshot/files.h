@@ -8,7 +8,7 @@
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
 
-/* FILE bodies (spec 5.1), read (put_files.h writes them), and the list of all files of a snapshot
+/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
  * that they make.
  *
  * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
@@ -116,6 +116,7 @@ static void lmc__remove_stream(lmc__listing *l)
     l->streams.size = l->n_streams * sizeof *stream;
 }
 
+#ifndef LMC_NO_ENCODER
 typedef struct lmc__stream_search {
     const lmc__listed_file *files;
     uint64_t position;
@@ -138,10 +139,11 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
     return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
                            lmc__is_file_before, &search);
 }
+#endif
 
 /* -- rules -- */
 
-/* The path rules of spec 5.1: relative, no component "", "." or "..", no NUL; or
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
  * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
@@ -182,7 +184,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
  * number are strings. What is added to the enum later has none: w->dtype of writing must be
  * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u

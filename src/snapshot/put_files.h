@@ -7,7 +7,7 @@
 #include "snapshot/buffer.h"
 #include "snapshot/files.h"
 
-/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
+/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)

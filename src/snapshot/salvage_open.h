@@ -23,7 +23,7 @@
 
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 4). */
+ * a wrong one is refused at once, as by any reader (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;

@@ -74,10 +74,9 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
-    lmc__segment *const segments =
-        (lmc__segment *)(void *)r->tables.segments.data + run->first_segment;
     uint32_t i;
-    for (i = 0; i < run->n_segments; i++) segments[i].start += start;
+    for (i = 0; i < run->n_segments; i++)
+        ((lmc__segment *)(void *)r->tables.segments.data)[run->first_segment + i].start += start;
     run->stream = stream;
     run->start = start;
 }
@@ -96,10 +95,11 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
     const size_t first = lmc__find_key(s, (uint64_t)number << 32),
                  behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
-    const lmc__found_block *const f = lmc__found_at(s, first);
+    const lmc__found_block *f;
     uint64_t last, n_missing, block = 0;
     size_t block_size, i;
     if (first == behind) return 0;
+    f = lmc__found_at(s, first);
     last = f[behind - first - 1].key & UINT32_MAX;
     block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
     if ((f->key & UINT32_MAX) == last && last != 0) return 0;

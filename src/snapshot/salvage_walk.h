@@ -205,7 +205,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
                      ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
                            (number < w->next_block &&
                             (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
         LMC__TRY(lmc__begin_unknown_run(r, w));
     *run_number = lmc__count_runs(&r->tables) - 1;
     return LMC_OK;

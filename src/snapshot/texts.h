@@ -4,7 +4,7 @@
 #include "snapshot/order.h"
 #include "snapshot/files.h"
 
-/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *

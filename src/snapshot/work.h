@@ -12,7 +12,7 @@
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
  *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
  *    would have to hit a new block for every 64th part of one.
  *
@@ -128,7 +128,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (spec R12-7). It does not
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
  * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *

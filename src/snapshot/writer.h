@@ -36,7 +36,7 @@
  *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 3 and 6), while the index grows in memory:
+ * (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish

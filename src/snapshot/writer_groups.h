@@ -15,7 +15,7 @@
 #include "snapshot/writer_blocks.h"
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1).
+/* Small files, several of which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |

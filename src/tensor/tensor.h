@@ -8,7 +8,7 @@
 #include "tensor/wave.h"
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
  * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
  *
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for

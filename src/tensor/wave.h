@@ -127,7 +127,7 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
  * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
  * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (R5-14: no bytes are delivered before Content_CRC). */
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
