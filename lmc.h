@@ -909,9 +909,9 @@ typedef struct lmc_restore_options {
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path,
- *   kind or size there, and read_back() what lies outside of it.
+ *   it to the CRC of each block's content, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path, kind
+ *   or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
@@ -20504,8 +20504,10 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *                                                              without)
  *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
  *                                                              have a place
- *   it has the fingerprint that the  lmc__check_base              header, so before  BASE_WRONG
- *   header names                                               anything is
+ *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
+ *                                                              nothing is written
+ *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
+ *   the header names                                           anything is
  *                                                              written
  *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
  *   the header                                                 opening
@@ -20514,12 +20516,12 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   the base can be read          lmc_base.read                a block is read    what it says
  *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
- *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
+ *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
+ *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
- *   paths, kinds, sizes           (in_place.h)
+ *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
+ *   paths, kinds, sizes           place (in_place.h)
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
@@ -23461,7 +23463,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -23765,7 +23767,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
  *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint       equals that of the names and fingerprints above
+ *   fingerprint    equals that of the names and fingerprints above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
