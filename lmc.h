@@ -830,6 +830,12 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
+/* An ancillary section (spec 4.4), of a kind that starts with a lower-case letter and is not
+ * "hash", any time before finishing: to take along those of a snapshot that is coded again
+ * (lmc_reader_get_section), whose fourth letter is not upper-case. Bodies are held in memory.
+ * Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *writer, const char *kind,
+                                                             const void *body, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
@@ -971,7 +977,9 @@ typedef struct lmc_snapshot_info {
     int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
     unsigned format_minor; /* of the version that it was written by */
-    uint64_t reserved[4];  /* zero; see the head of this part */
+    uint64_t n_sections;   /* ancillary ones; 0 in a header */
+    uint64_t has_records;  /* 1: it has extension records, which this library passes over */
+    uint64_t reserved[2];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -1065,6 +1073,13 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
                                                               const char **key, const void **value,
                                                               size_t *size);
+/* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
+ * there is none. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
+                                                             char kind[5], uint64_t *size);
+/* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
+                                                              void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
@@ -18993,6 +19008,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
+    int has_records; /* extension records, which this version passes over */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -19267,6 +19283,7 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
 /* What a body has. */
 typedef struct lmc__body_counts {
     uint64_t n_files, n_tensors, n_words, n_chars;
+    int has_records;
 } lmc__body_counts;
 
 /* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
@@ -19292,6 +19309,7 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
                 tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
         }
     }
+    counts->has_records = lmc__left(c) != 0;
     return lmc__skip_records(c);
 }
 
@@ -19454,6 +19472,7 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     x.c.p = body;
     x.c.end = body + size;
     LMC__TRY(lmc__count_body(&x.c, &counts));
+    l->has_records |= counts.has_records;
     LMC__TRY(
         lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                           8 * counts.n_words + counts.n_chars));
@@ -19875,6 +19894,7 @@ typedef struct lmc__run {
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
+    int has_records;
 } lmc__run;
 
 /* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
@@ -19999,6 +20019,7 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
         }
         LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
     }
+    run->has_records = lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
     *position += run->size;
@@ -22020,7 +22041,9 @@ struct lmc_writer {
     lmc__buffer body;
     /* encoded entries, in the order they came */
     lmc__buffer metadata;
-    uint32_t n_runs, n_metadata;
+    /* Ancillary sections, each with its header. */
+    lmc__buffer sections;
+    uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
 
@@ -22677,6 +22700,7 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->index.run_body, alloc_user);
     visit(&w->body, alloc_user);
     visit(&w->metadata, alloc_user);
+    visit(&w->sections, alloc_user);
     visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
@@ -22881,6 +22905,35 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
+static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
+                                        size_t size)
+{
+    if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
+        !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
+        return LMC_ERR_ARGUMENT;
+    if (size > LMC__MAX_BODY_SIZE || w->n_sections == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__append(&w->sections, NULL, LMC__SECTION_HEADER_SIZE));
+    LMC__TRY(lmc__append(&w->sections, body, size));
+    lmc__put_section_header(w->sections.data + w->sections.size - size - LMC__SECTION_HEADER_SIZE,
+                            kind, w->sections.data + w->sections.size - size, size,
+                            w->coder.wave.k);
+    w->n_sections++;
+    return LMC_OK;
+}
+
+/* All of them, and their entries in the index. */
+LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
+{
+    size_t at;
+    for (at = 0; at < w->sections.size;) {
+        const uint8_t *const head = w->sections.data + at;
+        const uint64_t size = lmc__load64(head + 4);
+        LMC__TRY(lmc__index_section(&w->index, (const char *)head, NULL, size));
+        at += LMC__SECTION_HEADER_SIZE + (size_t)size;
+    }
+    return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
+}
+
 /* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
  * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
  * 8 bytes before it. */
@@ -22955,11 +23008,13 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
+    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
+                 (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__snapshot_fingerprint(&w->body, w->fingerprint);
     LMC__TRY(lmc__sort_metadata(w));
+    LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
     lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
@@ -23014,6 +23069,11 @@ LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, 
                                                 size_t size)
 {
     LMC__STICKY(lmc__add_metadata(w, key, value, size));
+}
+LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, const void *body,
+                                               size_t size)
+{
+    LMC__STICKY(lmc__add_section(w, kind, body, size));
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
@@ -23790,10 +23850,11 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* A section of hashes. */
-typedef struct lmc__hash_section {
+/* An ancillary section. */
+typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
-} lmc__hash_section;
+    char kind[4];
+} lmc__ancillary;
 
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
@@ -23813,8 +23874,8 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* lmc__hash_section: of whatever algorithm */
-    lmc__buffer hash_sections;
+    /* lmc__ancillary: in the order of the file */
+    lmc__buffer ancillary;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -23845,7 +23906,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
-    visit(&t->hash_sections, alloc_user);
+    visit(&t->ancillary, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
@@ -23937,6 +23998,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
+    l->has_records |= r.run.has_records;
     LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                    stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
                LMC_ERR_CORRUPT);
@@ -23966,14 +24028,13 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
+        lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
         x->p = c.p;
-        if (lmc__is_kind(&section, "hash")) {
-            lmc__hash_section hashes;
-            hashes.at = x->offset;
-            hashes.size = stored;
-            LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
-        }
+        a.at = x->offset;
+        a.size = stored;
+        memcpy(a.kind, section.kind, 4);
+        LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
         /* R4-3 */
         LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
@@ -24046,6 +24107,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     c.p = x.p;
     c.end = x.end;
     LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
+    t->listing.has_records |= lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
@@ -24941,6 +25003,8 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     info->has_base = r->has_base;
     info->features = r->features;
     info->format_minor = r->format_minor;
+    info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
+    info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
 }
 
@@ -24949,31 +25013,59 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
+{
+    return (const lmc__ancillary *)(const void *)r->tables.ancillary.data + i;
+}
+
+LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *r, size_t i, char kind[5],
+                                               uint64_t *size)
+{
+    const lmc__ancillary *a;
+    if (!r || !kind || !size) return LMC_ERR_ARGUMENT;
+    if (i >= r->tables.ancillary.size / sizeof *a) return LMC_ERR_NOT_FOUND;
+    a = lmc__ancillary_at(r, i);
+    memcpy(kind, a->kind, 4);
+    kind[4] = 0;
+    *size = a->size - LMC__SECTION_HEADER_SIZE;
+    return LMC_OK;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t i, void *dst,
+                                                          size_t dst_cap)
+{
+    const lmc__kernels *const k = r ? r->coder->wave.k : NULL;
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    char kind[5];
+    lmc__section section;
+    uint64_t size;
+    if (!dst) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
+    if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
+    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
+    LMC__TRY(lmc__get_section(&section, head, k));
+    LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
+    LMC__CHECK(k->crc32c(0, dst, (size_t)size) == section.body_crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
 /* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
  * after another, as hardly any file has more than one. */
 LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
-    const lmc__hash_section *const found =
-        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *found;
-    const lmc__kernels *const k = r->coder->wave.k;
-    uint8_t head[LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE];
-    lmc__section section;
+    uint64_t size;
+    char kind[5];
     size_t i;
-    for (i = 0; i < n; i++) {
-        if (found[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, found[i].at, head, sizeof head));
-        LMC__TRY(lmc__get_section(&section, head, k));
-        LMC__CHECK(lmc__is_kind(&section, "hash") &&
-                       section.size == found[i].size - LMC__SECTION_HEADER_SIZE,
-                   LMC_ERR_CORRUPT);
-        if (!lmc__is_hash_body(head + LMC__SECTION_HEADER_SIZE, LMC__HASH_HEAD_SIZE)) continue;
-        if (section.size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section.size));
-        LMC__TRY(lmc__read_at(r, found[i].at + LMC__SECTION_HEADER_SIZE, body->data, body->size));
-        LMC__CHECK(k->crc32c(0, body->data, body->size) == section.body_crc, LMC_ERR_CHECKSUM);
-        return LMC_OK;
+    for (i = 0; lmc_reader_get_section(r, i, kind, &size) == LMC_OK; i++) {
+        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
+        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        body->size = 0;
+        LMC__TRY(lmc__append(body, NULL, (size_t)size));
+        LMC__TRY(lmc_reader_read_section(r, i, body->data, body->size));
+        if (lmc__is_hash_body(body->data, body->size)) return LMC_OK;
     }
+    body->size = 0;
     return LMC_ERR_NOT_FOUND;
 }
 

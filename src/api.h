@@ -763,6 +763,12 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, 
  * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
+/* An ancillary section (spec 4.4), of a kind that starts with a lower-case letter and is not
+ * "hash", any time before finishing: to take along those of a snapshot that is coded again
+ * (lmc_reader_get_section), whose fourth letter is not upper-case. Bodies are held in memory.
+ * Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *writer, const char *kind,
+                                                             const void *body, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
@@ -904,7 +910,9 @@ typedef struct lmc_snapshot_info {
     int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
     unsigned format_minor; /* of the version that it was written by */
-    uint64_t reserved[4];  /* zero; see the head of this part */
+    uint64_t n_sections;   /* ancillary ones; 0 in a header */
+    uint64_t has_records;  /* 1: it has extension records, which this library passes over */
+    uint64_t reserved[2];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -998,6 +1006,13 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
                                                               const char **key, const void **value,
                                                               size_t *size);
+/* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
+ * there is none. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
+                                                             char kind[5], uint64_t *size);
+/* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
+                                                              void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,

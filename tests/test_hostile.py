@@ -420,7 +420,7 @@ class Terminal(Hostile):
         for code, *args in ((3, "-t", b), (3, "-d", "-o", bad + b"3", b), (3, "verify", b), (0, "salvage", "-f", "-o", bad + b"4", b), (0, "-l", b), (0, "apply", b, old), (0, "diff", a, b)):
             tell(code, *args)
         os.rename(here + a, here + bad + b"moved")
-        for code, *args in ((3, "-t", b), (0, "-d", "-o", bad + b"5", c), (3, "verify", b, c), (0, "-l", "-v", b), (4, "diff", old, b),
+        for code, *args in ((3, "-t", b), (0, "-d", "-o", bad + b"5", c), (4, "verify", b, c), (0, "-l", "-v", b), (4, "diff", old, b),
                             (1, "--rm", "--base", bad + b"moved", "-f", "-o", bad + b"moved", new)):
             tell(code, *args)
         self.assertGreater(n_said, 40)

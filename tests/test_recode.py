@@ -384,6 +384,26 @@ class Rebase(Chain):
             self.assertEqual(self.tree(), before, path)
 
 
+class Unknown(Case):
+    def test_sections_and_records(self):
+        """What depends on content only is taken along, and what is not is told (R4-56)."""
+        valid = os.path.join(ROOT, "spec", "vectors", "valid")
+
+        def kinds(path):
+            text = self.lmc("dump", path).stdout.decode()
+            return re.findall('Kind "([a-z]...)"', text.split("body of BLKS")[0])
+        for name in ("ancillary_several", "ancillary_everywhere", "ancillary_kind_note", "ancillary_kind_noTE", "ancillary_kind_notE", "ancillary_is_lmc"):
+            path = os.path.join(valid, name + ".lmc")
+            kept, dropped = [[k for k in kinds(path) if k[3].isupper() == is_dropped] for is_dropped in (False, True)]
+            p = self.lmc("rebase", "--onto", "none", path, "-f", "-o", "x.lmc", says="is left out" if dropped else None)
+            self.assertEqual(re.findall("its section '(....)' is of the old file, and is left out", p.stderr.decode()), dropped)
+            self.assertEqual(kinds("x.lmc"), kept, name)
+            self.lmc("-t", "x.lmc")
+        for name in ("records_file_one", "records_run_one", "records_index_one"):
+            path = os.path.join(valid, name + ".lmc")
+            self.lmc("rebase", "--onto", "none", path, "-f", "-o", "x.lmc", says="has extension records, which this lmc does not know; they are left out")
+
+
 class Verify(Chain):
     def verify(self, *args, code=0, **more):
         before = self.tree()

@@ -27,6 +27,9 @@
  * and whole windows of them whole blocks. */
 #define RECODE_WINDOW ((size_t)16 << 20)
 
+/* What a writer holds in memory of a section that is taken along. */
+#define MOST_OF_A_SECTION ((uint64_t)64 << 20)
+
 /* What is read next: up to the last tensor that begins within a window. */
 static size_t choose_window(const lmc_file *f, uint64_t at)
 {
@@ -157,6 +160,36 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
+/* Sections and records of who knows more than this program: those of content only are taken along,
+ * and what is not is told (R4-56). The writer makes hashes anew. */
+static int copy_sections(const struct archive *a, lmc_writer *writer, const struct output *out)
+{
+    char kind[5];
+    uint64_t size;
+    enum lmc_status status = LMC_OK;
+    for (size_t i = 0; lmc_reader_get_section(a->reader, i, kind, &size) == LMC_OK; i++) {
+        void *body;
+        if (strcmp(kind, "hash") == 0) continue;
+        if ((kind[3] >= 'A' && kind[3] <= 'Z') || size > MOST_OF_A_SECTION) {
+            say(a->name, "its section '%s' is %s, and is left out", kind,
+                size > MOST_OF_A_SECTION ? "too large" : "of the old file");
+            continue;
+        }
+        body = resize(NULL, (size_t)size + 1, 1);
+        status = lmc_reader_read_section(a->reader, i, body, (size_t)size);
+        if (status != LMC_OK) {
+            free(body);
+            return fail_archive(a, status);
+        }
+        status = lmc_writer_add_section(writer, kind, body, (size_t)size);
+        free(body);
+        if (status != LMC_OK) return fail_writer(status, out, output_name(out));
+    }
+    if (snapshot_info(a->reader).has_records)
+        say(a->name, "has extension records, which this lmc does not know; they are left out");
+    return CODE_OK;
+}
+
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
                    const struct attributes *attributes, const char *name,
                    const struct coding *coding, const struct common *o, int *is_useless)
@@ -190,6 +223,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     attach_quantizers(&m);
     if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, o);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);
+    if (code == CODE_OK) code = copy_sections(a, writer, out);
     window = (unsigned char *)resize(NULL, RECODE_WINDOW, 1);
     for (size_t i = 0; i < m.n && code == CODE_OK; i++)
         code = recode_member(&m, i, window, writer, out, o);

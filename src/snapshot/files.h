@@ -52,6 +52,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
+    int has_records; /* extension records, which this version passes over */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -326,6 +327,7 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
 /* What a body has. */
 typedef struct lmc__body_counts {
     uint64_t n_files, n_tensors, n_words, n_chars;
+    int has_records;
 } lmc__body_counts;
 
 /* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
@@ -351,6 +353,7 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
                 tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
         }
     }
+    counts->has_records = lmc__left(c) != 0;
     return lmc__skip_records(c);
 }
 
@@ -513,6 +516,7 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     x.c.p = body;
     x.c.end = body + size;
     LMC__TRY(lmc__count_body(&x.c, &counts));
+    l->has_records |= counts.has_records;
     LMC__TRY(
         lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                           8 * counts.n_words + counts.n_chars));

@@ -51,10 +51,11 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* A section of hashes. */
-typedef struct lmc__hash_section {
+/* An ancillary section. */
+typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
-} lmc__hash_section;
+    char kind[4];
+} lmc__ancillary;
 
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
@@ -74,8 +75,8 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* lmc__hash_section: of whatever algorithm */
-    lmc__buffer hash_sections;
+    /* lmc__ancillary: in the order of the file */
+    lmc__buffer ancillary;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -106,7 +107,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
-    visit(&t->hash_sections, alloc_user);
+    visit(&t->ancillary, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
@@ -198,6 +199,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
+    l->has_records |= r.run.has_records;
     LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                    stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
                LMC_ERR_CORRUPT);
@@ -227,14 +229,13 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
+        lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
         x->p = c.p;
-        if (lmc__is_kind(&section, "hash")) {
-            lmc__hash_section hashes;
-            hashes.at = x->offset;
-            hashes.size = stored;
-            LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
-        }
+        a.at = x->offset;
+        a.size = stored;
+        memcpy(a.kind, section.kind, 4);
+        LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
         /* R4-3 */
         LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
@@ -307,6 +308,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     c.p = x.p;
     c.end = x.end;
     LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
+    t->listing.has_records |= lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);

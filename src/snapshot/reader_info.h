@@ -26,6 +26,8 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     info->has_base = r->has_base;
     info->features = r->features;
     info->format_minor = r->format_minor;
+    info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
+    info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
 }
 
@@ -34,31 +36,59 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
+{
+    return (const lmc__ancillary *)(const void *)r->tables.ancillary.data + i;
+}
+
+LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *r, size_t i, char kind[5],
+                                               uint64_t *size)
+{
+    const lmc__ancillary *a;
+    if (!r || !kind || !size) return LMC_ERR_ARGUMENT;
+    if (i >= r->tables.ancillary.size / sizeof *a) return LMC_ERR_NOT_FOUND;
+    a = lmc__ancillary_at(r, i);
+    memcpy(kind, a->kind, 4);
+    kind[4] = 0;
+    *size = a->size - LMC__SECTION_HEADER_SIZE;
+    return LMC_OK;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t i, void *dst,
+                                                          size_t dst_cap)
+{
+    const lmc__kernels *const k = r ? r->coder->wave.k : NULL;
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    char kind[5];
+    lmc__section section;
+    uint64_t size;
+    if (!dst) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
+    if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
+    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
+    LMC__TRY(lmc__get_section(&section, head, k));
+    LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
+    LMC__CHECK(k->crc32c(0, dst, (size_t)size) == section.body_crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
 /* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
  * after another, as hardly any file has more than one. */
 LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
-    const lmc__hash_section *const found =
-        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *found;
-    const lmc__kernels *const k = r->coder->wave.k;
-    uint8_t head[LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE];
-    lmc__section section;
+    uint64_t size;
+    char kind[5];
     size_t i;
-    for (i = 0; i < n; i++) {
-        if (found[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, found[i].at, head, sizeof head));
-        LMC__TRY(lmc__get_section(&section, head, k));
-        LMC__CHECK(lmc__is_kind(&section, "hash") &&
-                       section.size == found[i].size - LMC__SECTION_HEADER_SIZE,
-                   LMC_ERR_CORRUPT);
-        if (!lmc__is_hash_body(head + LMC__SECTION_HEADER_SIZE, LMC__HASH_HEAD_SIZE)) continue;
-        if (section.size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section.size));
-        LMC__TRY(lmc__read_at(r, found[i].at + LMC__SECTION_HEADER_SIZE, body->data, body->size));
-        LMC__CHECK(k->crc32c(0, body->data, body->size) == section.body_crc, LMC_ERR_CHECKSUM);
-        return LMC_OK;
+    for (i = 0; lmc_reader_get_section(r, i, kind, &size) == LMC_OK; i++) {
+        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
+        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        body->size = 0;
+        LMC__TRY(lmc__append(body, NULL, (size_t)size));
+        LMC__TRY(lmc_reader_read_section(r, i, body->data, body->size));
+        if (lmc__is_hash_body(body->data, body->size)) return LMC_OK;
     }
+    body->size = 0;
     return LMC_ERR_NOT_FOUND;
 }
 

@@ -40,6 +40,7 @@ typedef struct lmc__run {
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
+    int has_records;
 } lmc__run;
 
 /* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
@@ -164,6 +165,7 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
         }
         LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
     }
+    run->has_records = lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
     *position += run->size;

@@ -78,6 +78,7 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->index.run_body, alloc_user);
     visit(&w->body, alloc_user);
     visit(&w->metadata, alloc_user);
+    visit(&w->sections, alloc_user);
     visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
@@ -282,6 +283,35 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
+static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
+                                        size_t size)
+{
+    if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
+        !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
+        return LMC_ERR_ARGUMENT;
+    if (size > LMC__MAX_BODY_SIZE || w->n_sections == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__append(&w->sections, NULL, LMC__SECTION_HEADER_SIZE));
+    LMC__TRY(lmc__append(&w->sections, body, size));
+    lmc__put_section_header(w->sections.data + w->sections.size - size - LMC__SECTION_HEADER_SIZE,
+                            kind, w->sections.data + w->sections.size - size, size,
+                            w->coder.wave.k);
+    w->n_sections++;
+    return LMC_OK;
+}
+
+/* All of them, and their entries in the index. */
+LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
+{
+    size_t at;
+    for (at = 0; at < w->sections.size;) {
+        const uint8_t *const head = w->sections.data + at;
+        const uint64_t size = lmc__load64(head + 4);
+        LMC__TRY(lmc__index_section(&w->index, (const char *)head, NULL, size));
+        at += LMC__SECTION_HEADER_SIZE + (size_t)size;
+    }
+    return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
+}
+
 /* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
  * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
  * 8 bytes before it. */
@@ -356,11 +386,13 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
+    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
+                 (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__snapshot_fingerprint(&w->body, w->fingerprint);
     LMC__TRY(lmc__sort_metadata(w));
+    LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
     lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
@@ -415,6 +447,11 @@ LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, 
                                                 size_t size)
 {
     LMC__STICKY(lmc__add_metadata(w, key, value, size));
+}
+LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, const void *body,
+                                               size_t size)
+{
+    LMC__STICKY(lmc__add_section(w, kind, body, size));
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 

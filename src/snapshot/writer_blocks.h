@@ -62,7 +62,9 @@ struct lmc_writer {
     lmc__buffer body;
     /* encoded entries, in the order they came */
     lmc__buffer metadata;
-    uint32_t n_runs, n_metadata;
+    /* Ancillary sections, each with its header. */
+    lmc__buffer sections;
+    uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
 
