@@ -735,7 +735,8 @@ typedef struct lmc_writer lmc_writer;
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
     size_t struct_size;  /* as of a block's */
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of wide ones fewer:
+                            blocks have 4 MiB at most; 0: as tensors */
     enum lmc_level level;
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
@@ -6488,7 +6489,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *                                                                            +--> store or stream
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the rotation. */
+ * vector by vector, hence behind the order. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -17038,6 +17039,16 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
+/* A log2_block that is given for all dtypes, of which wide ones must not make larger blocks than
+ * there are. */
+static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
+{
+    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__log2_width(lmc_dtype_width(dtype));
+    return log2_block < most ? log2_block : most;
+}
+#endif
+
 /* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
@@ -21251,8 +21262,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
- * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
  * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
  * once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
@@ -21626,7 +21637,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
     unsigned log2_block = p->options->log2_block;
     if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, log2_block, has_prediction);
+    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+                               has_prediction);
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
@@ -22358,7 +22370,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     const size_t room =
         is_unknown
             ? 0
-            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
                                   w->options.base || w->options.read_back || w->plan.has_quantizer)
                   << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
                                                                     : 0); /* none is larger */

@@ -53,8 +53,8 @@
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name and
- * size alone: every so many bytes on average. So runs, and with them blocks, are the same again
+/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
+ * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
  * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
  * once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
@@ -428,7 +428,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
     unsigned log2_block = p->options->log2_block;
     if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, log2_block, has_prediction);
+    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+                               has_prediction);
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
