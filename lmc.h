@@ -26669,9 +26669,8 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL,
-                               lmc__is_own_prediction(&run->run), c->wave.workspaces,
-                               c->wave.workspace_size);
+                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
+                               c->wave.workspaces, c->wave.workspace_size);
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
