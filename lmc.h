@@ -736,7 +736,8 @@ typedef struct lmc_writer lmc_writer;
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
     size_t struct_size;  /* as of a block's */
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of wide ones fewer:
+                            blocks have 4 MiB at most; 0: as tensors */
     enum lmc_level level;
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
@@ -6526,7 +6527,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *                                                                            +--> store or stream
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the rotation. */
+ * vector by vector, hence behind the order. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -17076,6 +17077,16 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
+/* A log2_block that is given for all dtypes, of which wide ones must not make larger blocks than
+ * there are. */
+static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
+{
+    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__log2_width(lmc_dtype_width(dtype));
+    return log2_block < most ? log2_block : most;
+}
+#endif
+
 /* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
@@ -21672,7 +21683,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
     unsigned log2_block = p->options->log2_block;
     if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, log2_block, has_prediction);
+    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+                               has_prediction);
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
@@ -22406,7 +22418,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     const size_t room =
         is_unknown
             ? 0
-            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
                                   w->options.base || w->options.read_back || w->plan.has_quantizer)
                   << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
                                                                     : 0); /* none is larger */

@@ -669,7 +669,8 @@ typedef struct lmc_writer lmc_writer;
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
     size_t struct_size;  /* as of a block's */
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of wide ones fewer:
+                            blocks have 4 MiB at most; 0: as tensors */
     enum lmc_level level;
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;

@@ -285,7 +285,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *                                                                            +--> store or stream
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the rotation. */
+ * vector by vector, hence behind the order. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)

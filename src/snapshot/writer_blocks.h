@@ -427,7 +427,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     const size_t room =
         is_unknown
             ? 0
-            : lmc__get_block_size(LMC_U64, w->options.log2_block,
+            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
                                   w->options.base || w->options.read_back || w->plan.has_quantizer)
                   << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
                                                                     : 0); /* none is larger */

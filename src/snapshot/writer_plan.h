@@ -428,7 +428,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
     unsigned log2_block = p->options->log2_block;
     if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, log2_block, has_prediction);
+    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+                               has_prediction);
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the

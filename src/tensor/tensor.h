@@ -51,6 +51,16 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
+/* A log2_block that is given for all dtypes, of which wide ones must not make larger blocks than
+ * there are. */
+static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
+{
+    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__log2_width(lmc_dtype_width(dtype));
+    return log2_block < most ? log2_block : most;
+}
+#endif
+
 /* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
