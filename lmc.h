@@ -915,9 +915,9 @@ typedef struct lmc_restore_options {
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path,
- *   kind or size there, and read_back() what lies outside of it.
+ *   it to the CRC of each block's content, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path, kind
+ *   or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
@@ -1170,11 +1170,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  * what it has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: with the number and the
- * size that a block has in its place, it is as good as the right one; where both are found, both
- * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
- * lost has size LMC_UNKNOWN_SIZE and path "".
+ * damage; it does not tell forgery. With BLKS, the table of blocks, blocks are known wherever they
+ * are, and those of other LMC files are told apart. Without, a block of the same number and size
+ * may pass for another one; where both are found, both are refused. In the end the fingerprints
+ * tell (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path
+ * "". Without the index, numbers of files and runs count what was found.
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
  * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
@@ -1197,8 +1197,9 @@ typedef struct lmc_salvage_range {
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
     /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it
-     * cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own
-     * snapshot is lost: what that gives. */
+     * cannot be read. BASE_MISSING: its payload is intact, but its content needs the base.
+     * BASE_WRONG: the same, and the base is another one. Where a prediction of its own snapshot is
+     * lost, and its payload is not: what that gives. */
     enum lmc_status status;
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
@@ -1217,7 +1218,7 @@ typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks;    /* places where something else stood than what should follow */
-    size_t n_sections;    /* of files and runs, found damaged; lost ones are not counted */
+    size_t n_sections;    /* found damaged; lost ones are not counted */
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_damage;
 
@@ -3160,6 +3161,18 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+ * vpternlog, gcc where registers are few. */
+LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
+{
+    __m256i v = lmc__load_avx2(p);
+#if LMC__X86 && defined(__GNUC__)
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
@@ -3383,6 +3396,16 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* As lmc__load_once_avx2. */
+LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+#ifdef __GNUC__
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
 
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
@@ -6050,7 +6073,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
             sum = _mm256_add_epi64(sum, v[p]);
             crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
         }
@@ -6152,7 +6175,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum = _mm512_add_epi64(sum, v[p]);
             crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
@@ -7356,7 +7379,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (order == LMC__ORDER_FLOAT)
@@ -7464,7 +7487,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
@@ -8528,7 +8551,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
             const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
                                  : width == 2 ? _mm256_cmpeq_epi16(a, b)
                                  : width == 4 ? _mm256_cmpeq_epi32(a, b)
@@ -8590,7 +8613,7 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
         LMC__UNROLL for (v = 0; v < 4; v++)
         {
             const size_t at = i * width + 64 * v;
-            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            const __m512i a = lmc__load_once_avx512(src + at), b = lmc__load_avx512(base + at);
             lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
             lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
@@ -10722,21 +10745,26 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row); m
- *                         for the masks of a sparse delta, likewise cut; one row for trees
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
  *                         (below)
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
- * more, for the coded elements before zeros are merged in between; and w rows for the prediction,
- * where the output overwrites it decoding sparse       instead of that, for at most n / 16 coded
- * elements, four bytes for the number of each and 2 w for residuals and planes, at most 1.25 rows;
- * where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row for trees; the
- * tally of classes, a quarter of a row at most; m decoding quantised    codes, low bits, two lists
- * of scales, one row for trees planning              before anything else is pushed. A block of up
- * to 8192 elements: w rows. Of others samples of the elements and of the prediction, and the planes
- *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
+ *                         more, for the coded elements before zeros are merged in between; and w
+ *                         rows for the prediction, where the output overwrites it
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
+ *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
+ *                         for trees; the tally of classes, a quarter of a row at most; m
+ *   decoding quantised    codes, low bits, two lists of scales, one row for trees; and w <= 4 rows
+ *                         for the prediction, where the output overwrites it
+ *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
+ *                         or one of which all is counted: w rows. Of others samples of the elements
+ *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
+ *                         32768 elements on 3 w times 8192; of a delta also what has changed,
+ *                         4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
@@ -10794,7 +10822,6 @@ typedef struct lmc__scratch {
     lmc__tree root_tree;     /* the top plane's, while others are coded before it */
     uint32_t counts[8][256]; /* of each plane's bytes, in a sample */
     lmc__plan plans[8];      /* of each plane */
-    uint32_t more[3][256];   /* of lmc__count_top */
     lmc__key_counts keys[256], merged;
 #endif
 } lmc__scratch;
@@ -12277,46 +12304,21 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
  * most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v: of floats, which are rotated,
- * that is the key. Four tables in turn, as for bytes: one would wait for its own last increment
- * where neighbours are equal. */
-LMC__INLINE void lmc__count_top_of(uint32_t counts[256], uint32_t more[3][256],
-                                   const lmc__block *block, unsigned width, enum lmc__order own)
+/* counts[v] = number of elements whose residual has the top byte v. The other planes are split for
+ * nothing, which takes less time than to pick the top bytes one by one. Returns 0 if there is no
+ * room, which cannot happen (see workspace.h). */
+static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__block *block)
 {
-    const uint8_t *const src = block->src; /* copies, which no store can change */
-    const size_t n = block->n;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint64_t e = lmc__load_element(src, i, width);
-        const unsigned top = own == LMC__ORDER_NONE ? (unsigned)(e >> 8 * (width - 1))
-                             : own == LMC__ORDER_FLOAT
-                                 ? lmc__key(e, width)
-                                 : (unsigned)(lmc__residual(e, 0, width, own) >> 8 * (width - 1));
-        ((i & 3) ? more[(i & 3) - 1] : counts)[top]++;
-    }
-}
-
-static void lmc__count_top(uint32_t counts[256], uint32_t more[3][256], const lmc__block *block)
-{
-    unsigned v;
+    uint8_t *const top = e->stack.top;
+    lmc__planes planes;
+    unsigned p;
+    for (p = 0; p < block->width; p++)
+        if ((planes.row[p] = lmc__push_list(&e->stack, block->n)) == NULL) return 0;
+    e->k->split(&planes, block->src, block->n, block->width, block->own);
     memset(counts, 0, 256 * sizeof counts[0]);
-    if (block->width == 1) { /* elements of one byte have no order of their own */
-        lmc__count_bytes(counts, block->src, block->n);
-        return;
-    }
-    memset(more, 0, 3 * sizeof more[0]);
-#define LMC__CALL(w)                                                                               \
-    if (block->own == LMC__ORDER_FLOAT)                                                            \
-        lmc__count_top_of(counts, more, block, w, LMC__ORDER_FLOAT);                               \
-    else if (block->own) lmc__count_top_of(counts, more, block, w, LMC__ORDER_INTEGER);            \
-    else lmc__count_top_of(counts, more, block, w, LMC__ORDER_NONE)
-    switch (block->width) {
-    case 2: LMC__CALL(2); break;
-    case 4: LMC__CALL(4); break;
-    default: LMC__CALL(8);
-    }
-#undef LMC__CALL
-    for (v = 0; v < 256; v++) counts[v] += more[0][v] + more[1][v] + more[2][v];
+    lmc__count_bytes(counts, planes.row[block->width - 1], block->n);
+    e->stack.top = top;
+    return 1;
 }
 
 /* The first part of a sample is enough for so many different bytes: the codes of more depend on
@@ -12379,7 +12381,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
     uint32_t *const counts = e->scratch->counts[top];
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
     if (lmc__get_effort(block->level)->sample) return 1;
-    lmc__count_top(counts, e->scratch->more, block);
+    if (!lmc__count_top(e, counts, block)) return 0;
     choice[top] =
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;
@@ -20523,8 +20525,10 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *                                                              without)
  *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
  *                                                              have a place
- *   it has the fingerprint that the  lmc__check_base              header, so before  BASE_WRONG
- *   header names                                               anything is
+ *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
+ *                                                              nothing is written
+ *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
+ *   the header names                                           anything is
  *                                                              written
  *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
  *   the header                                                 opening
@@ -20533,12 +20537,12 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   the base can be read          lmc_base.read                a block is read    what it says
  *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
- *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
+ *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
+ *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
- *   paths, kinds, sizes           (in_place.h)
+ *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
+ *   paths, kinds, sizes           place (in_place.h)
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
@@ -23519,7 +23523,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -23823,7 +23827,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
  *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint       equals that of the names and fingerprints above
+ *   fingerprint    equals that of the names and fingerprints above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
@@ -26489,13 +26493,14 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     uint32_t number;
     lmc__found_block f;
     size_t run = 0, n;
-    int is_passed = 0;
+    int is_passed = 0, is_next;
     if (lmc__parse_block_info(p, &info) != LMC_OK ||
         info.encoded_size > s->reader.source.size - w->at ||
         info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
         return LMC_OK;
     number = lmc__number_of(p);
     if (number >= most) return LMC_OK;
+    is_next = lmc__is_linked(w) && number == w->next_block;
     if (!s->damage.has_index) LMC__TRY(lmc__take_block(s, w, number, info.size, &run));
     else if (!s->has_rows) run = lmc__run_of_place(s, w, number, info.size);
     if (run == SIZE_MAX) return LMC_OK;
@@ -26508,10 +26513,8 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     f.crc = info.crc;
     f.header_crc = header_crc;
     f.has_prediction = (uint8_t)info.has_prediction;
-    if (!lmc__is_linked(w)) {
-        s->damage.n_breaks++;
-        w->chain = lmc__count_found(s);
-    }
+    s->damage.n_breaks += !is_next;
+    if (!lmc__is_linked(w)) w->chain = lmc__count_found(s);
     LMC__TRY(lmc__append(&s->blocks, &f, sizeof f));
     w->last_end = w->at + f.size;
     w->next_block = (uint64_t)number + 1;
@@ -26549,6 +26552,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
         if (s->damage.has_index) return LMC_OK;
     }
     if (!s->damage.has_index) LMC__TRY(lmc__take_section(s, w, &section, is_intact));
+    else if (lmc__is_kind(&section, "RUN ")) w->next_block = 0;
     s->damage.n_breaks += !lmc__is_linked(w);
     s->damage.n_sections += !is_intact;
     w->last_end = w->at + size;

@@ -60,6 +60,11 @@ static int has_prefix(struct part p, const char *prefix)
     return p.size >= strlen(prefix) && memcmp(p.at, prefix, strlen(prefix)) == 0;
 }
 
+static int is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
+}
+
 /* The last of that character; NULL: there is none. */
 static const char *find_last(struct part p, char c)
 {
@@ -217,13 +222,18 @@ static const char *parse_fields(struct rule *r)
     for (;;) {
         const struct part all = make_part(r->text, r->text + r->glob_size);
         const char *const comma = find_last(all, ','), *fault;
+        struct part field;
         int is_field;
         if (!comma) break;
-        fault = parse_field(r, make_part(comma + 1, r->text + r->glob_size), &is_field);
+        field = make_part(comma + 1, r->text + r->glob_size);
+        while (field.size && is_space(*field.at))
+            field = make_part(field.at + 1, all.at + all.size);
+        fault = parse_field(r, field, &is_field);
         if (fault) return fault;
         if (!is_field) break;
         r->glob_size = (size_t)(comma - r->text);
     }
+    if (r->min_size > r->max_size) return "min= is more than max=, so that no tensor is selected";
     return r->glob_size ? find_pattern_fault(r->text, r->glob_size)
                         : "begins with a pattern for names, such as '*'";
 }
@@ -253,11 +263,6 @@ const char *parse_rule(struct policy *p, const char *text)
 }
 
 /* -- lines of policies -- */
-
-static int is_space(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
-}
 
 /* What stands before the first space; *rest: what stands behind it. */
 static struct part cut_word(struct part *rest)

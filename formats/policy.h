@@ -5,7 +5,7 @@
  *
  * Nothing is quantised without a rule. A rule selects tensors by name, role, dtype and size, and
  * says how near the result must be; of all that match the last one counts. GLOB is a pattern
- * (pattern.h).
+ * (pattern.h). A comma may be followed by blanks.
  */
 #ifndef LMC_FORMATS_POLICY_H
 #define LMC_FORMATS_POLICY_H

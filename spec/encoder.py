@@ -587,9 +587,9 @@ def check_predictions(blocks, prediction):
         at += len(block.data)
 
 
-def build(items, metadata=(), patch=None, index=True, trailer=True, base=None, bits=None, extra=b"", entries=None):
+def build(items, metadata=(), patch=None, index=True, trailer=True, base=None, bits=None, extra=b"", entries=None, blks=1, after_blks=()):
     """items: Src (or Group), Section and Run in order. bits: Incompatible, default what the content needs. extra: what follows the metadata.
-    entries: changes the list of what the index tells of. Returns the Builder, with .files for the manifest."""
+    entries: changes the list of what the index tells of. blks: how many BLKS. after_blks: Sections behind them. Returns the Builder, with .files for the manifest."""
     b = Builder(patch)
     items = [Group(item) if isinstance(item, Src) else item for item in items]
     sources = [f for item in items if isinstance(item, Group) for f in item.files]
@@ -619,9 +619,11 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, base=None, b
             continue
         told.append((item, body, len(b.out) - offset))
     blks_offset = len(b.out)
-    if index:
+    for _ in range(blks if index else 0):
         b.section("blks", b"BLKS", [part for i, (size, header_crc) in enumerate(rows)
                                     for part in b.pack("row%d" % i, ("Size", 4, size), ("Header_CRC", 4, header_crc))] + b.pack("blks", ("Extra", b"")))
+    for section in after_blks:
+        told.append((section, b.section("after", section.kind, [("Body", section.body)]), 20 + len(section.body)))
     index_offset = len(b.out)
     if index:
         b.section("index", b"INDX", index_body(b, bytes(b.out[:64]), sources, entries(told) if entries else told, metadata, extra))

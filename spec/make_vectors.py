@@ -1975,6 +1975,11 @@ def invalid_vectors(v):
     bad_file("order_run_first", "R4-9", "a RUN before the first FILE", "CORRUPT", [Run([stored(b"x")]), Src(b"f", b"x")])
     bad_file("order_no_file", "R4-9", "no FILE", "CORRUPT", [])
     bad("order_no_index", "R4-9 R4-1", "no INDX", ["CHECKSUM", "CORRUPT", "TRUNCATED"], {}, index=False)
+    for name, what, options in (
+            ("no_blks", "an INDX, but no BLKS", {"blks": 0}), ("two_blks", "two BLKS", {"blks": 2}),
+            ("ancillary_after_blks", "an ancillary section between BLKS and INDX", {"after_blks": [Section(b"note", b"late")]}),
+            ("file_after_blks", "a FILE of an empty file between BLKS and INDX", {"after_blks": [Section(b"FILE", b"\1\0\0\1b\0\0")]})):
+        bad_file("order_" + name, "R4-9 R4-10", what, "CORRUPT", [Src(b"a", b"aaaa"), Run([stored(b"aaaa")])], **options)
     two_files = lambda: [Src(b"a", b"aaaa"), Run([stored(b"aa")]), Src(b"b", b"bbbb"), Run([stored(b"bbbb")])]
     # each breaks one rule, and nothing else would tell
     for name, size, rule in (("more", 12, "R4-12"), ("less", 4, "R4-11")):
@@ -2105,6 +2110,10 @@ def invalid_vectors(v):
         "entry0.Stored_Size": plus(-1), "entry1.Stored_Size": plus(1)})
     bad("entry_stored_size_sum", "R8-5 R8-6", "Stored_Size of the last entry: the sum is one more", "CORRUPT", {"entry3.Stored_Size": plus(1)})
     bad("entry_stored_size_run", "R8-5 R8-6 R8-8", "Stored_Size of a RUN: without its blocks", "CORRUPT", {"entry1.Stored_Size": 20 + 4})
+    bad_file("entry_stored_size_files", "R8-5 R8-8", "Stored_Sizes of two FILEs: one byte more, one less; nothing stands behind them", "CORRUPT", [
+        Src(b"a"), Src(b"b")], {"entry0.Stored_Size": plus(1), "entry1.Stored_Size": plus(-1)})
+    bad_file("entry_stored_size_run_alone", "R8-5 R8-8", "Stored_Size of a RUN one less, that of an ancillary section behind it one more", "CORRUPT", [
+        Src(b"a", b"a"), Run([stored(b"a")]), Section(b"note", b"text")], {"entry1.Stored_Size": plus(-1), "entry2.Stored_Size": plus(1)})
     bad("entry_kind", "R8-5 R8-7", "Kind of a RUN is FILE", "CORRUPT", {"entry1.Kind": b"FILE"})
     bad("entry_kind_ancillary", "R8-5", "Kind of a RUN is that of an ancillary section", "CORRUPT", {"entry1.Kind": b"run "})
     bad("entry_body_size", "R8-5", "Body_Size of a FILE one less: its last byte is taken for the next field", "CORRUPT", {"entry3.Body_Size": plus(-1)})

@@ -848,9 +848,9 @@ typedef struct lmc_restore_options {
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- * it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path,
- *   kind or size there, and read_back() what lies outside of it.
+ *   it to the CRC of each block's content, which is compared before the block is written. Nothing
+ *   else is compared with the target: begin_file() must refuse a file that has another path, kind
+ *   or size there, and read_back() what lies outside of it.
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
@@ -1103,11 +1103,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
  * what it has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
- * tells a block of another LMC file. Without it, such a block may pass: with the number and the
- * size that a block has in its place, it is as good as the right one; where both are found, both
- * are refused. In the end the fingerprints tell (lmc_salvage_confirm). A file whose FILE section is
- * lost has size LMC_UNKNOWN_SIZE and path "".
+ * damage; it does not tell forgery. With BLKS, the table of blocks, blocks are known wherever they
+ * are, and those of other LMC files are told apart. Without, a block of the same number and size
+ * may pass for another one; where both are found, both are refused. In the end the fingerprints
+ * tell (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path
+ * "". Without the index, numbers of files and runs count what was found.
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
  * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
@@ -1130,8 +1130,9 @@ typedef struct lmc_salvage_range {
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
     /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it
-     * cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own
-     * snapshot is lost: what that gives. */
+     * cannot be read. BASE_MISSING: its payload is intact, but its content needs the base.
+     * BASE_WRONG: the same, and the base is another one. Where a prediction of its own snapshot is
+     * lost, and its payload is not: what that gives. */
     enum lmc_status status;
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
@@ -1150,7 +1151,7 @@ typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks;    /* places where something else stood than what should follow */
-    size_t n_sections;    /* of files and runs, found damaged; lost ones are not counted */
+    size_t n_sections;    /* found damaged; lost ones are not counted */
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_damage;
 

@@ -10,6 +10,7 @@ import fcntl
 import functools
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -475,6 +476,31 @@ class Refusals(ApplyCase):
             self.write("bad", data[:k])
             self.apply_refuses("bad", "s0", code=3)
 
+    def headers_of_blocks(self, name):
+        """Where they are, by what dump prints."""
+        return [int(m, 16) for m in re.findall(r"-- Block_Header --\n([0-9A-F]+) ", self.lmc("dump", name).stdout.decode())]
+
+    def test_damage_is_found_before_anything_is_written(self):
+        """The deltas before the damaged one, and the blocks before the damaged block, were applied, and no place was named."""
+        rng = random.Random(3)
+        weights = [[rng.randbytes(3 * MB) for _ in range(4)]]
+        weights.append([flipped(w, rng, 4) for w in weights[0]])
+        weights.append(weights[1][:1] + [rng.randbytes(3 * MB) for _ in range(3)])  # of which nothing is coded against the base
+        steps = list(map(model_file, weights))
+        self.make_chain(steps)
+        self.assertGreater(os.path.getsize(self.path("d2")), 9 * MB)
+        for name, behind in (("d1", (0,)), ("d2", (0, 100000))):  # the header of the last block; its bytes
+            good = self.read(name)
+            for place in [self.headers_of_blocks(name)[-1] + k for k in behind]:
+                self.write("bad", good[:place + 4] + bytes([good[place + 4] ^ 4]) + good[place + 5:])
+                for args in ((), ("--trust-base",)):
+                    self.copy("s0")
+                    deltas = ("d1", "bad") if name == "d2" else ("bad",)
+                    p = self.apply_refuses(*args, *deltas, "t", code=3, says="bad: corrupt: ")
+                    self.assertRegex(p.stderr.decode(), r"\(bytes \d+ to \d+ of the tensor 't[23]'\)")
+                    self.holds("t", steps[0])
+                    self.assertFalse(os.path.exists(self.side()))
+
     def test_links(self):
         steps = steps_of_tree(2)
         self.make_chain(steps)
@@ -799,7 +825,8 @@ class Interruptions(ApplyCase):
         place = len(good) * 3 // 4
         self.write("bad", good[:place] + bytes([good[place] ^ 4]) + good[place + 1:])
         self.copy("s0")
-        self.apply("bad", "t", code=3)
+        p = self.apply("bad", "t", code=3, says="t: is left half applied")
+        self.assertRegex(p.stderr.decode(), r"bad: corrupt: .* \(from byte \d+ of the tensor 't[23]' on\)")
         self.assertTrue(os.path.exists(self.side()))
         self.apply("bad", "t", code=3, says="was left half applied")
         self.apply("d1", "t", says="was left half applied; going on with d1")

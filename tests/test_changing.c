@@ -1,6 +1,7 @@
 /* Data that changes while it is encoded, as that of a training loop does: what was encoded must
  * decode, to old and new bytes in some mixture. It changes between any two steps of the encoder,
- * in every run alike (private_changing.h); and all the time, by a thread. */
+ * in every run alike (private_changing.h); and all the time, by a thread. A base must not change:
+ * if it does, what was encoded may be refused, but is never decoded to other bytes. */
 #include "t_io.h"
 
 enum change {
@@ -63,7 +64,8 @@ static const char *const form_names[FORMS] = {"block", "tensor", "file", "arrays
 enum { MAX_SIZE = 1 << 20 };
 
 static uint8_t *g_src, *g_base, *g_two[2], *g_dst, *g_enc, *g_ws;
-static long g_cases, g_changed, g_wrong[FORMS][4]; /* by form, and whether base, quantiser */
+static long g_cases, g_changed, g_base_wrong,
+    g_wrong[FORMS][4]; /* by form, and whether base, quantiser */
 
 /* The base, as files have one: a tensor "w". */
 typedef struct base_file {
@@ -115,7 +117,7 @@ typedef struct one_case {
     enum lmc_dtype dtype;
     enum lmc_level level;
     size_t size;
-    int has_base;
+    int has_base, is_base; /* there is one; it is what changes */
     const lmc_quantizer *quantizer;
     unsigned options;
 } one_case;
@@ -302,12 +304,28 @@ static void check_case(const one_case *t, changing *c, enum lmc_status status, t
                        size_t size)
 {
     g_cases++;
-    t_note("%s of %s, %lu bytes, level %d%s%s, options %u, %s", form_names[t->form],
+    t_note("%s of %s, %lu bytes, level %d%s%s%s, options %u, %s", form_names[t->form],
            lmc_dtype_name(t->dtype), (unsigned long)t->size, t->level, t->has_base ? ", base" : "",
-           t->quantizer ? ", quantised" : "", t->options, change_names[c->how]);
+           t->is_base ? " that changes" : "", t->quantizer ? ", quantised" : "", t->options,
+           change_names[c->how]);
     if (status != LMC_OK) {
         g_changed++;
         CHECK_STATUS(status, LMC_ERR_CHANGED);
+        return;
+    }
+    if (t->is_base) { /* restored by the base as it was, and as it became in the end */
+        uint8_t *const became = (uint8_t *)t_copy(g_base, t->size);
+        for (int i = 0; i < 2; i++) {
+            memcpy(g_base, i ? became : c->two[0], t->size);
+            status = decode(t, out, size);
+            if (status == LMC_OK)
+                CHECK(memcmp(t->form == FORM_ARRAYS ? g_restored : g_dst, g_src,
+                             t->form == FORM_ARRAYS ? g_restored_size / (1 + (t->options & 1))
+                                                    : t->size) == 0);
+            else if (status == LMC_ERR_BASE_WRONG) g_base_wrong++;
+            else CHECK(status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT);
+        }
+        free(became);
         return;
     }
     status = decode(t, out, size);
@@ -380,6 +398,11 @@ static void draw_case(one_case *t, changing *c, uint64_t *state, size_t max_size
     if (t->form == FORM_TENSOR && !t->has_base && t_random(state) % 3 == 0 &&
         (t->dtype == LMC_F32 || t->dtype == LMC_BF16))
         t->quantizer = fit(t->dtype, t->size, state);
+    t->is_base = t->has_base && t_random(state) % 3 == 0;
+    if (t->is_base) { /* between two bases */
+        c->data = g_base;
+        memcpy(g_two[0], g_base, t->size);
+    }
 }
 
 /* Changes between any two steps. */
@@ -451,6 +474,109 @@ static void test_with_a_thread(long n)
 }
 #endif
 
+/* -- a second moment that changes: the one thing that is refused -- */
+
+typedef struct moments {
+    uint8_t *bytes; /* the second moments, then the first ones */
+    size_t half;
+    size_t n_read; /* bytes that were read back */
+    int do_change;
+} moments;
+
+static enum lmc_status read_moments(void *user, size_t number, uint64_t offset, void *dst,
+                                    size_t size)
+{
+    moments *const m = (moments *)user;
+    (void)number;
+    memcpy(dst, m->bytes + offset, size);
+    if (m->do_change) ((uint8_t *)dst)[m->n_read % size] ^= 1;
+    m->n_read += size;
+    return LMC_OK;
+}
+
+static enum lmc_status write_moments(moments *m, const lmc_quantizer *first, t_memory *out)
+{
+    const uint64_t shape = m->half / 4;
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_tensor tensors[2];
+    lmc_writer *writer;
+    lmc_twin twin;
+    lmc_file file;
+    lmc_sink sink;
+    enum lmc_status status;
+    memset(&file, 0, sizeof file);
+    memset(&twin, 0, sizeof twin);
+    tensors[0] = t_tensor("exp_avg_sq", "F32", 1, &shape, 0, m->half);
+    tensors[1] = t_tensor("exp_avg", "F32", 1, &shape, m->half, m->half);
+    tensors[1].quantizer = first;
+    tensors[1].twin = &twin;
+    file.path = "";
+    file.size = 2 * m->half;
+    file.n_tensors = 2;
+    file.tensors = tensors;
+    options.may_quantize = 1;
+    options.read_back = read_moments;
+    options.user = m;
+    sink.write = t_append;
+    sink.user = out;
+    status = lmc_writer_open(&writer, &sink, &options);
+    if (status != LMC_OK) return status;
+    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_write(writer, m->bytes, file.size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
+}
+
+/* First moments are quantised as updates, by the second ones, which the writer reads back. Others
+ * than it has written would make other updates. */
+static void test_second_moments(void)
+{
+    static const size_t counts[] = {30000, 100000};
+    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const size_t n = counts[i];
+        lmc_quantizer_options options = LMC_DEFAULTS;
+        lmc_quantizer *first = NULL;
+        t_memory out, elements, seconds;
+        lmc_source source;
+        uint64_t state = i;
+        moments m;
+        memset(&m, 0, sizeof m);
+        memset(&out, 0, sizeof out);
+        memset(&elements, 0, sizeof elements);
+        memset(&seconds, 0, sizeof seconds);
+        m.half = 4 * n;
+        m.bytes = g_src;
+        for (size_t k = 0; k < n; k++) {
+            const float v = 1e-8f * (float)(1 + t_below(&state, 1000)),
+                        u = (float)t_below(&state, 2000) / 1000 - 1, x = u * 3e-5f;
+            memcpy(m.bytes + 4 * k, &v, 4);
+            memcpy(m.bytes + m.half + 4 * k, &x, 4);
+        }
+        elements.data = m.bytes + m.half;
+        seconds.data = m.bytes;
+        elements.size = seconds.size = m.half;
+        source.read_at = t_read_at;
+        source.user = &elements;
+        source.size = m.half;
+        options.dtype = LMC_F32;
+        options.role = LMC_ROLE_FIRST_MOMENT;
+        options.bits = 6;
+        options.second_elements = source;
+        options.second_elements.user = &seconds;
+        if (!CHECK_STATUS(lmc_quantizer_fit(&first, &source, &options), LMC_OK)) continue;
+        CHECK_STATUS(write_moments(&m, first, &out), LMC_OK);
+        CHECK(m.n_read != 0);
+        free(out.data);
+        memset(&out, 0, sizeof out);
+        m.do_change = 1;
+        CHECK_STATUS(write_moments(&m, first, &out), LMC_ERR_CHANGED);
+        free(out.data);
+        lmc_quantizer_free(first);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const size_t room = 2 * MAX_SIZE + 65536;
@@ -472,11 +598,12 @@ int main(int argc, char **argv)
         if (!lmc_tier_is_available((enum lmc_tier)i)) continue;
         if (t_is_set("LMC_TEST_TIER") && i != (unsigned)lmc_tier_current()) continue;
         lmc_tier_limit((enum lmc_tier)i);
+        test_second_moments();
         memset(g_wrong, 0, sizeof g_wrong);
-        g_cases = g_changed = 0;
+        g_cases = g_changed = g_base_wrong = 0;
         test_between_steps(n);
-        printf("%s, between steps: %ld cases, %ld refused", lmc_tier_name((enum lmc_tier)i),
-               g_cases, g_changed);
+        printf("%s, between steps: %ld cases, %ld refused, %ld of another base",
+               lmc_tier_name((enum lmc_tier)i), g_cases, g_changed, g_base_wrong);
         for (k = 0; k < 4 * FORMS; k++)
             if (g_wrong[k / 4][k % 4])
                 printf(", %ld of %s%s%s", g_wrong[k / 4][k % 4], form_names[k / 4],
@@ -484,10 +611,10 @@ int main(int argc, char **argv)
         printf("\n");
 #ifndef __wasi__
         memset(g_wrong, 0, sizeof g_wrong);
-        g_cases = g_changed = 0;
+        g_cases = g_changed = g_base_wrong = 0;
         test_with_a_thread(n / 8);
-        printf("%s, a thread: %ld cases, %ld refused", lmc_tier_name((enum lmc_tier)i), g_cases,
-               g_changed);
+        printf("%s, a thread: %ld cases, %ld refused, %ld of another base",
+               lmc_tier_name((enum lmc_tier)i), g_cases, g_changed, g_base_wrong);
         for (k = 0; k < 4 * FORMS; k++)
             if (g_wrong[k / 4][k % 4])
                 printf(", %ld of %s%s%s", g_wrong[k / 4][k % 4], form_names[k / 4],

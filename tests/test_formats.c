@@ -200,6 +200,13 @@ static void test_numbers(void)
     CHECK(parse_rule(&p, "a,b,min=3K,max=18446744073709551615=auto:.5") == NULL);
     CHECK(p.n_rules == 3 && p.rules[2].glob_size == 3 && p.rules[2].min_size == 3072 &&
           p.rules[2].max_size == UINT64_MAX && p.rules[2].bound == 0.5);
+    CHECK(parse_rule(&p, "a, b, min=3K,\tmax=3K, role=m=bits:8") == NULL);
+    CHECK(p.n_rules != 0 && p.rules[p.n_rules - 1].glob_size == 4 &&
+          p.rules[p.n_rules - 1].min_size == 3072 && p.rules[p.n_rules - 1].max_size == 3072 &&
+          p.rules[p.n_rules - 1].roles == ROLE_BIT(ROLE_M));
+    CHECK(parse_rule(&p, "*,min=3073,max=3K=bits:8") != NULL);
+    CHECK(parse_rule(&p, "*,max=0,min=1=bits:8") != NULL);
+    CHECK(parse_rule(&p, "*, size=3=bits:8") != NULL);
     CHECK(parse_rule(&p, "*=rel:0,015") != NULL);
     CHECK(parse_rule(&p, "*,min=18446744073709551616=bits:8") != NULL);
     CHECK(parse_rule(&p, "*,min=18014398509481984K=bits:8") != NULL);

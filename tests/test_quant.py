@@ -403,6 +403,25 @@ class Rules(Quant):
         o = self.compress("c", "*,role=weight=bits:8")
         self.assertEqual({n.split("/")[0] for n in self.losses(o)}, {"master.f32.safetensors", "model.bf16.safetensors"})
 
+    def test_blanks_behind_commas(self):
+        """A field behind a blank was part of the pattern, and nothing matched."""
+        self.file_of(("exp_avg", M))
+        want = self.losses(self.compress("a.safetensors", "*,role=m,min=1K=bits:8"))
+        self.assertEqual(len(want), 1)
+        self.write("p", b"*, role=m,  min=1K=bits:8\n")
+        for args in (("--quant", "*, role=m, min=1K=bits:8"), ("--policy", "p")):
+            self.lmc("a.safetensors", "-f", "-o", "x.lmc", *args, says="")
+            self.assertEqual(self.losses(self.listing("x.lmc")), want)
+
+    def test_longest_words_of_rules(self):
+        """At the sizes of the arrays in formats/policy.c."""
+        self.file_of(("exp_avg", M))
+        bound = "0." + "0" * 96 + "1"  # of 99 characters
+        self.lmc("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound, says="no tensor was quanti")
+        self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound[:-1] + "01", code=2, says="a bound is")
+        for size in (31, 32):  # no dtype is as long
+            self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*,dtype=%s=bits:8" % ("F" * size), code=2, says="dtype= wants")
+
     def test_bad_rules(self):
         self.file_of(("exp_avg", M))
         for rule, says in (("*", "a rule is a pattern"), ("*=bits:9", "a number from 4 to 8"), ("*=bits:3", "a number from 4 to 8"), ("*=bits:", "a number"),
@@ -410,7 +429,8 @@ class Rules(Quant):
                            ("*=nmse:-1e-3", "above 0"), ("*=update:0x1p-3", "above 0"), ("*=update:0.1x", "above 0"), ("*=update: 0.1", "above 0"),
                            ("*=loss", "lossless"), ("*=", "lossless"), ("=bits:8", "begins with a pattern"), ("*,role=v", "lossless"), ("*=rel:" + "0" * 200 + ".1", "a bound is"),
                            ("*,role=w=bits:8", "role= wants"), ("*,dtype=F99=bits:8", "dtype= wants"), ("*,min=1T=bits:8", "min= and max="),
-                           ("*,max=99999999999G=bits:8", "min= and max="), ("*,base=no=bits:8", "there is no base="), ("*,rol=any=lossless", "the fields are"), ("*,type=F32,role=m=bits:8", "the fields are"), ("", "a rule is a pattern")):
+                           ("*,max=99999999999G=bits:8", "min= and max="), ("*,base=no=bits:8", "there is no base="), ("*,rol=any=lossless", "the fields are"), ("*,type=F32,role=m=bits:8", "the fields are"),
+                           ("*, rol=any=lossless", "the fields are"), ("*,min=4097,max=4K=bits:8", "min= is more than max="), ("", "a rule is a pattern")):
             self.refuses("a.safetensors", "-o", "x.lmc", "--quant", rule, code=2, says=says)
             self.write("p", b"# a policy\n\n" + rule.encode() + b"x" * (not rule) + b"\n")
             self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="p:3: ")

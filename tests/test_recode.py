@@ -482,7 +482,10 @@ class Verify(Chain):
         os.rename(self.path("s02.lmc"), self.path("away/s02.lmc"))
         lines = self.verify(*self.names([0, 1, 3, 4, 5]), code=4)
         self.assertEqual(sum(": ok, " in line for line in lines), 2)
-        self.assertIn("lmc: s03.lmc: its payload is intact, but it needs the base %s, which is none of the files; give it, too, or name it with --base" % wanted, lines)
+        needs = "lmc: s03.lmc: its payload is intact, but it needs the base %s (named 's02.lmc' when this delta was made), which is none of the files; give it, too, or name it with --base PATH" % wanted
+        self.assertIn(needs + " or --search DIR", lines)
+        self.assertIn(needs, self.verify("--no-search", *self.names([0, 1, 3, 4, 5]), code=4))
+        self.verify(*self.names([0, 1, 3, 4, 5]), "--search", "away")  # what is advised
         for k in (4, 5):
             self.assertIn("lmc: s%02d.lmc: was not verified, but for its payload: it needs s%02d.lmc" % (k, k - 1), lines)
         self.verify(*self.names([0, 1, 3, 4, 5]), "--base", "s01.lmc", code=4, says="s03.lmc: its payload is intact, but it needs the base ")

@@ -301,15 +301,11 @@ class Salvage(Case):
         at = [s[1] for s in sections if s[0] == b"RUN "]
         # its place is certain: nothing of it is lost
         self.check(self.salvage(flipped(good, at[0] + 20)[:rows], code=3), {"a": self.read("d/a"), "b": self.read("d/b")})
-        # no section is left: the blocks come without a place
-        data = flipped(good, *(s[1] + 3 for s in sections))[:rows]
-        self.write("x.lmc", data)
-        self.lmc("salvage", "x.lmc", code=3, says="unplaced")
-        names = [n for n in self.tree("x.salvaged/unplaced")]
-        self.assertTrue(names)
-        whole = self.read("d/a") + self.read("d/b")
-        for name in names:
-            self.assertIn(self.read("x.salvaged/unplaced/" + name), whole)
+        # no section is left: the blocks come one after another, as a file without a name
+        self.write("x.lmc", flipped(good, *(s[1] + 3 for s in sections))[:rows])
+        self.lmc("salvage", "x.lmc", code=3, says="0 of 1 files intact")
+        self.assertEqual(self.tree("x.salvaged"), ["salvage.json", "unnamed", "unnamed/file-0000"])
+        self.assertEqual(self.read("x.salvaged/unnamed/file-0000"), self.read("d/a") + self.read("d/b"))
 
     def test_usage(self):
         self.pack()

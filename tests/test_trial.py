@@ -349,7 +349,15 @@ class Damage(Case):
         for args in (("-t",), ("-l",)):
             self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
         self.write("version.lmc", data[:8] + b"\3" + data[9:])  # no newer version: its checksum says otherwise
-        self.lmc("-t", "version.lmc", code=3, says="of the header")
+        self.lmc("-t", "version.lmc", code=3, says="in the header")
+        for back in (200, 30):  # the index and the trailer: a file was named that is intact
+            self.write("end.lmc", data[:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
+            for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("verify",), ("cat",)):
+                p = self.refuses(None, *args, "end.lmc", *(["w1"] if args[0] == "cat" else []), code=3)
+                self.assertIn("(in the index, the table at the end)", p.stderr.decode())
+            self.write("both.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
+            text = self.refuses(None, "-t", "both.lmc", code=3).stderr.decode()
+            self.assertRegex(text, r"\(bytes \d+ to \d+ of the tensor '%s' of 'a.safetensors'\)" % tensor)
         self.lmc("dump", "version.lmc", code=3, says="but was, as Header_CRC tells")
         self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
         self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")
@@ -1581,6 +1589,42 @@ class SecondTrial(Case):
         self.write("a.npy", test_command.npy("<f4", [3], f32(3)))
         self.lmc("a.npy")
         self.assertEqual(self.lmc("cat", "a.npy.lmc", "").stdout, f32(3))
+
+    def test_what_is_not_compressed_has_no_base(self):
+        """--base was ignored."""
+        self.write("x.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
+        self.write("d/x.safetensors", self.read("x.safetensors"))
+        self.write("b.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
+        for args in (("-l", "x.safetensors"), ("-l", "--json", "x.safetensors"), ("-l", "d"), ("cat", "x.safetensors", "w")):
+            self.lmc(*args)
+            p = self.refuses(None, *args, "--base", "b.safetensors", code=1, says="is not compressed, so it has no base: leave out --base")
+            self.assertEqual(p.stdout, b"")
+
+    def test_small_files_as_the_readme_says(self):
+        """It said 250 bytes for each file, and 45 for a tensor."""
+        with open(os.path.join(os.path.dirname(LMC), "../README.md"), encoding="utf-8") as f:
+            said = re.search(r"a byte takes (\d+), a file in a directory (\d+) more, or (\d+) to (\d+) from 24 on. A small\s+"
+                             r"tensor takes some (\d+) ", f.read())
+        alone, few, least, most, tensor = map(int, said.groups())
+
+        def size(name):
+            self.lmc("-f", name, "-o", "x")
+            return os.path.getsize(self.path("x"))
+        self.write("one", b"x")
+        self.assertEqual(size("one"), alone)
+        grown = {}
+        for n in range(1, 1001):
+            self.write("d/f%05d" % n, random.Random(n).randbytes(20))
+            if n in (2, 3, 24, 1000):
+                grown[n] = size("d") - 20 * n
+        self.assertEqual(grown[3] - grown[2], few)
+        self.assertAlmostEqual(grown[1000] / 1000, least, delta=3)
+        self.assertAlmostEqual(grown[24] / 24, most, delta=3)
+        whole = safetensors([("layer.%d.weight" % i, "F32", [100], random.Random(i).randbytes(400)) for i in range(1000)])
+        n = int.from_bytes(whole[:8], "little")
+        usual = json.dumps(json.loads(whole[8:8 + n]), separators=(",", ":")).encode()  # as the package of that name writes it
+        self.write("t.safetensors", len(usual).to_bytes(8, "little") + usual + whole[8 + n:])
+        self.assertAlmostEqual(size("t.safetensors") / 1000 - 400, tensor, delta=15)
 
     def test_20_all_unreadable_files_are_named(self):
         """Of a directory with several files that cannot be read one was named at a time."""

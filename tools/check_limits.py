@@ -4,9 +4,9 @@ tests that reach it and pass it, or with the reason why nothing can.
 
 Fails if one is missing there, or if the list names what the code or the tests do not have.
 
-An array is a declaration in cli/ outside of a list of parameters: NAME[EXPRESSION]. Tables that are
-constant are none. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM in its name;
-others may be listed, too.
+An array is a declaration in cli/ or formats/ outside of a list of parameters: NAME[EXPRESSION].
+Tables that are constant are none. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM
+in its name; others may be listed, too.
 """
 import ast
 import glob
@@ -105,7 +105,8 @@ def main():
         if line and not line.startswith("#"):
             rows.append([field.strip() for field in line.split(" | ")])
             wrong += [f"{LIST}:{number}: {what}" for what in check_line(rows[-1], known)]
-    for path in sorted(glob.glob("cli/**/*.[ch]", recursive=True, root_dir=ROOT)):
+    for path in sorted(glob.glob("cli/**/*.[ch]", recursive=True, root_dir=ROOT) +
+                       glob.glob("formats/*.[ch]", root_dir=ROOT)):
         text = read(path)
         here = {row[1] for row in rows if row[0] == path and row[1].isidentifier()}
         here = {name for name in here if re.search(rf"\b{name}\b", text)}

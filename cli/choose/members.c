@@ -41,6 +41,7 @@ void free_members(struct members *m)
     free(m->parts);
     for (size_t i = 0; i < m->n_shifted; i++) free(m->shifted[i]);
     free((void *)m->shifted);
+    free((void *)m->lossy);
     close_opened(&m->opened);
 }
 

@@ -70,8 +70,11 @@ struct members {
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
-    const lmc_base *base; /* what they are coded against; NULL: nothing */
-    int code;             /* what reading has reported */
+    const lmc_base *base;     /* what they are coded against; NULL: nothing */
+    const lmc_tensor **lossy; /* those of the base that have lost something, by name */
+    size_t n_lossy;
+    int are_lossy_known;
+    int code; /* what reading has reported */
 };
 
 void free_members(struct members *m);

@@ -212,26 +212,51 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const lmc_tensor *const *)a)->name, (*(const lmc_tensor *const *)b)->name);
+}
+
+/* Once for all tensors: most bases have none, and a base may have as many tensors as there are. */
+static void list_lossy(struct members *m)
+{
+    m->are_lossy_known = 1;
+    for (size_t i = 0; m->base && i < m->base->n_files; i++) {
+        const lmc_file *f = m->base->get_file(m->base->user, i);
+        for (size_t k = 0; f && k < f->n_tensors; k++) {
+            if (f->tensors[k].loss.generation == 0) continue;
+            if ((m->n_lossy & (m->n_lossy - 1)) == 0) /* it doubles */
+                m->lossy =
+                    (const lmc_tensor **)resize(m->lossy, 2 * m->n_lossy + 1, sizeof *m->lossy);
+            m->lossy[m->n_lossy++] = &f->tensors[k];
+        }
+    }
+    if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, by_name);
+}
+
 /* Sets t->loss, if the base has the same tensor, and that lost something: else it would go unsaid
  * here, and be quantised again. */
 static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
 {
     lmc_tensor alone;
     int is_identified = 0;
-    for (size_t i = 0; m->base && i < m->base->n_files && t->loss.generation == 0; i++) {
-        const lmc_file *f = m->base->get_file(m->base->user, i);
-        for (size_t k = 0; f && k < f->n_tensors; k++) {
-            const lmc_tensor *b = &f->tensors[k];
-            int code;
-            if (b->loss.generation == 0 || b->size != t->size || strcmp(b->name, t->name) != 0 ||
-                strcmp(b->dtype, t->dtype) != 0)
-                continue;
-            code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
-            if (code != CODE_OK) return code;
-            is_identified = 1;
-            if (memcmp(alone.fingerprint, b->fingerprint, sizeof b->fingerprint) == 0)
-                t->loss = b->loss;
-        }
+    size_t first = 0, behind;
+    if (!m->are_lossy_known) list_lossy(m);
+    for (behind = m->n_lossy; first < behind;) { /* the first whose name is not below */
+        const size_t middle = first + (behind - first) / 2;
+        if (strcmp(m->lossy[middle]->name, t->name) < 0) first = middle + 1;
+        else behind = middle;
+    }
+    for (; first < m->n_lossy && t->loss.generation == 0; first++) {
+        const lmc_tensor *const b = m->lossy[first];
+        int code;
+        if (strcmp(b->name, t->name) != 0) break;
+        if (b->size != t->size || strcmp(b->dtype, t->dtype) != 0) continue;
+        code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
+        if (code != CODE_OK) return code;
+        is_identified = 1;
+        if (memcmp(alone.fingerprint, b->fingerprint, sizeof b->fingerprint) == 0)
+            t->loss = b->loss;
     }
     return CODE_OK;
 }

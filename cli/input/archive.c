@@ -96,7 +96,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
                     "is a file of a draft of the format, before 1.0: restore it with the lmc "
                     "that wrote it");
     if (status == LMC_ERR_VERSION && is_damaged_version(header))
-        return fail_damaged(name, LMC_ERR_CHECKSUM, " (of the header)");
+        return fail_damaged(name, LMC_ERR_CHECKSUM, HEADER_DAMAGED);
     if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
         return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
                     header[8], header[9]);
@@ -177,15 +177,21 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct com
     return a->fd < 0 ? fail_errno(a->name, errno, "cannot open it") : CODE_OK;
 }
 
-enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
+lmc_source source_of_archive(struct archive *a)
 {
     lmc_source source;
-    lmc_reader_options options;
-    lmc_reader_free(a->reader);
-    a->reader = NULL;
     source.read_at = read_archive;
     source.user = a;
     source.size = archive_size(a);
+    return source;
+}
+
+enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
+{
+    const lmc_source source = source_of_archive(a);
+    lmc_reader_options options;
+    lmc_reader_free(a->reader);
+    a->reader = NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &a->o->parallel;
     options.base = base;
@@ -196,7 +202,13 @@ enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
-    return status == LMC_OK ? CODE_OK : fail_archive(a, status);
+    uint8_t header[LMC_FILE_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
+    int is_delta, is_index = 0; /* that is damaged: what is read beside it is the header */
+    if (status == LMC_OK) return CODE_OK;
+    if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT)
+        is_index = read_at(a->fd, a->start, header, sizeof header) == 0 &&
+                   parse_header(header, sizeof header, fingerprint, &is_delta) == 0;
+    return fail_archive_at(a, status, is_index ? INDEX_DAMAGED : "");
 }
 
 static lmc_stream stream_of_bytes(lmc_memory *memory, void *data, size_t size)

@@ -39,8 +39,15 @@ struct archive {
     int error; /* errno of a failed read; -1: the file ended */
 };
 
+/* What is damaged, where it is not the bytes of a file. */
+#define HEADER_DAMAGED " (in the header)"
+#define LISTS_DAMAGED " (in its lists of files and blocks)"
+#define INDEX_DAMAGED " (in the index, the table at the end)"
+
 /* As lmc_source asks; user: an archive. Its `error` says why it has failed. */
 enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size);
+
+lmc_source source_of_archive(struct archive *a);
 
 /* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not
  * known. */

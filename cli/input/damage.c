@@ -4,8 +4,11 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common.h"
 #include "../sys/memory.h"
+#include "../sys/report.h"
 
 #define STEP ((size_t)64 << 10)
 #define MOST_BLOCKS 1024 /* that are tried on each side of one that is damaged */
@@ -142,6 +145,73 @@ int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *b
     return is_found;
 }
 
+/* What tells damage without the base: a block that is coded against it says no more than that. */
+static int is_lost(const lmc_salvage_range *range)
+{
+    return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING;
+}
+
+/* The first bytes that are lost, of one part; *why: LMC_OK, or what is the matter with them. Of
+ * blocks side by side it is one place. */
+static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, char text[DAMAGE_TEXT])
+{
+    lmc_salvage_range range;
+    struct damaged_part p;
+    const lmc_file *f;
+    uint64_t start, end;
+    size_t next = 0, number;
+    enum lmc_status status = lmc_salvage_next(salvage, &range);
+    while (status == LMC_OK && !range.is_end && !is_lost(&range))
+        status = lmc_salvage_next(salvage, &range);
+    if (status != LMC_OK || range.is_end) return status;
+    *why = range.status == LMC_ERR_LOST ? LMC_ERR_CORRUPT : range.status;
+    number = range.file_number;
+    if (number == SIZE_MAX || !lmc_salvage_is_described(salvage, number)) return LMC_OK;
+    f = lmc_reader_get_file(lmc_salvage_reader(salvage), number);
+    start = end = range.offset;
+    p = find_part(f, start, &next);
+    while (status == LMC_OK && is_lost(&range) && range.file_number == number && end < p.end) {
+        end = range.offset + range.size;
+        status = lmc_salvage_next(salvage, &range);
+    }
+    describe(f, &p, start, end < p.end ? end : p.end, text);
+    return status;
+}
+
+enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char text[DAMAGE_TEXT])
+{
+    const lmc_source source = source_of_archive(a);
+    lmc_reader_options options;
+    lmc_salvage *salvage;
+    lmc_damage damage;
+    enum lmc_status status, why = LMC_OK;
+    memset(&options, 0, sizeof options);
+    memset(&damage, 0, sizeof damage);
+    options.parallel = &a->o->parallel;
+    options.base = base;
+    *text = 0;
+    status = lmc_salvage_open(&salvage, &source, &options);
+    if (status == LMC_OK) status = find_loss(salvage, &why, text);
+    if (status == LMC_OK) status = lmc_salvage_get_damage(salvage, &damage);
+    if (status == LMC_OK && why == LMC_OK) {
+        const char *what = !damage.has_header                         ? HEADER_DAMAGED
+                           : damage.n_sections || damage.n_breaks     ? LISTS_DAMAGED
+                           : !damage.has_index || !damage.has_trailer ? INDEX_DAMAGED
+                                                                      : NULL;
+        if (what) snprintf(text, DAMAGE_TEXT, "%s", what);
+        if (what) why = LMC_ERR_CORRUPT;
+    }
+    lmc_salvage_free(salvage);
+    return status == LMC_OK ? why : status;
+}
+
+int check_whole(struct archive *a)
+{
+    char text[DAMAGE_TEXT];
+    const enum lmc_status status = look_for_damage(a, NULL, text);
+    return status == LMC_OK ? CODE_OK : fail_archive_at(a, status, text);
+}
+
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
 {
     const lmc_base files = files_of_archive(a);
@@ -156,5 +226,20 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
     *text = 0; /* blocks that are whole, and not the right ones */
     if (p.tensor) snprintf(text, sizeof text, " (in the tensor '%.200s')", p.tensor->name);
     else if (*f->path) snprintf(text, sizeof text, " (in '%.200s')", f->path);
+    return fail_archive_at(a, status, text);
+}
+
+int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
+{
+    const lmc_file *const f = lmc_reader_get_file(a->reader, number);
+    char text[DAMAGE_TEXT];
+    size_t next = 0;
+    const struct damaged_part p = find_part(f, at, &next);
+    if (p.tensor)
+        snprintf(text, sizeof text, " (from byte %llu of the tensor '%.200s' on)",
+                 (unsigned long long)(at - p.start), p.tensor->name);
+    else
+        snprintf(text, sizeof text, " (from byte %llu of %s%.200s%s on)", (unsigned long long)at,
+                 *f->path ? "'" : "the file", f->path, *f->path ? "'" : "");
     return fail_archive_at(a, status, text);
 }

@@ -99,6 +99,10 @@ int open_archive_or_plain(struct archive *a, struct plain *p, const char *path,
     p->base.read = read_plain_file;
     p->base.user = p;
     a->plain = &p->base;
+    if (code == CODE_OK && o->bases->n)
+        code = fail(CODE_ERROR, a->name,
+                    "is not compressed, so it has no base: leave out --base (to compare the two, "
+                    "use lmc diff or lmc stats --base)");
     return code;
 }
 

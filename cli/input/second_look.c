@@ -223,8 +223,8 @@ static void describe_place(const struct second_look *l, char text[DAMAGE_TEXT])
     if (!l->path || !S_ISREG(l->source->st.st_mode)) return;
     if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
         try_archive_index(&a, l->base) != LMC_OK) {
+        if (look_for_damage(&a, l->base, text) == LMC_OK) *text = 0;
         close_archive(&a);
-        if (*l->path) snprintf(text, DAMAGE_TEXT, " (in '%.300s')", l->path);
         return;
     }
     for (size_t i = 0; i < snapshot_info(a.reader).n_files && !is_found; i++) {

@@ -77,9 +77,7 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
     lmc_reader_options options;
     enum lmc_status status;
     if (!b->salvage) {
-        source.read_at = read_archive;
-        source.user = &b->archive;
-        source.size = archive_size(&b->archive);
+        source = source_of_archive(&b->archive);
         memset(&options, 0, sizeof options);
         options.base = b->below ? &b->below->source : NULL;
         options.lender = b->archive.reader;

@@ -8,6 +8,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
@@ -73,6 +74,15 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
     return stop_rewrite(w, code);
 }
 
+/* Blocks that are decoded together are handed on or not as they come, and the base of those that
+ * are written is gone: so the place is where the first of them begins. */
+static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
+{
+    if (status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT)
+        return fail_archive(w->delta, status);
+    return fail_damage_behind(w->delta, status, w->file_number, w->n_handed - w->n_before);
+}
+
 /* w: delta, journal and n_handed are set. *status: what the library says, LMC_ERR_BASE_WRONG
  * without a message. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
@@ -99,8 +109,8 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
         options.done_size) /* no such number: the side file is of something else */
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status != LMC_OK)
-        code = *status == LMC_ERR_BASE_WRONG ? CODE_BASE
-                                             : worse(CODE_ERROR, fail_archive(w->delta, *status));
+        code =
+            *status == LMC_ERR_BASE_WRONG ? CODE_BASE : worse(CODE_ERROR, fail_rewrite(w, *status));
     return code;
 }
 

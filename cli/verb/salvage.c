@@ -238,12 +238,9 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
-    lmc_source source;
+    const lmc_source source = source_of_archive(&s->archive);
     lmc_reader_options options;
     enum lmc_status status;
-    source.read_at = read_archive;
-    source.user = &s->archive;
-    source.size = archive_size(&s->archive);
     memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = s->archive.lender;

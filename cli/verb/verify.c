@@ -25,6 +25,7 @@ struct node {
     const char *name;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
     int is_delta, is_readable; /* its index */
+    char *made_with;           /* what its base was called; NULL: it does not say */
     int is_placed;
     struct node *parent;    /* NULL: a root */
     const lmc_base *base;   /* of a root that is a delta: from outside of the files */
@@ -220,6 +221,7 @@ static void read_node(struct verification *v, struct node *node)
         snapshot_fingerprint(a.reader, node->fingerprint);
         memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
         node->is_delta = a.is_delta;
+        node->made_with = copy_metadata(&a, BASE_KEY);
         node->is_readable = 1;
     }
     close_archive(&a);
@@ -289,10 +291,14 @@ static void report_unplaced(struct verification *v)
         if (base) fail(code, node->name, NOT_VERIFIED, base->name);
         else
             fail(code, node->name,
-                 "its payload is intact, but it needs the base %s, which is none of the files%s",
-                 wanted,
-                 code == CODE_CORRUPT ? ", unless it is a damaged one"
-                                      : "; give it, too, or name it with --base");
+                 "its payload is intact, but it needs the base %s%s%.200s%s, which is none of the "
+                 "files%s",
+                 wanted, node->made_with ? " (named '" : "", node->made_with ? node->made_with : "",
+                 node->made_with ? "' when this delta was made)" : "",
+                 code == CODE_CORRUPT     ? ", unless it is a damaged one"
+                 : v->o->bases->is_closed ? "; give it, too, or name it with --base PATH"
+                                          : "; give it, too, or name it with --base PATH or "
+                                            "--search DIR");
         is_missing |= !base;
         last = node;
     }
@@ -414,6 +420,7 @@ int verify_files(char **paths, size_t n, const struct common *o)
     for (size_t i = 0; i < v.n_placed; i++)
         if (!v.order[i]->parent) verify_below(&v, v.order[i], v.order[i]->base);
     code = worse(v.code, check_bases(o));
+    for (size_t i = 0; i < n; i++) free(v.nodes[i].made_with);
     free(v.nodes);
     free((void *)v.by_wanted);
     free((void *)v.order);

@@ -104,6 +104,8 @@ def _of_torch(t: Any) -> Array:
     torch = sys.modules["torch"]
     if t.layout != torch.strided:
         raise ValueError("a sparse tensor: call .to_dense() first")
+    if t.device.type == "meta":
+        raise ValueError("the tensor is on meta: it has a shape, but no data")
     if t.device.type != "cpu":
         raise ValueError(f"the tensor is on {t.device}: call .cpu() first")
     if t.is_conj() or t.is_neg():

@@ -219,10 +219,11 @@ def name_base(base: Any) -> str:
 def _check_complete(base: Reader) -> Reader:
     """A delta without its base is none itself: what is said later would not tell whose is missing."""
     if base.base_fingerprint is not None and not base._has_base:
-        name = base.name or "the base"
+        name = base.name or "what"
+        opened = f"lmc_codec.open({base.name!r}, base='auto'), which finds that beside it, or " if base.name else ""
         raise _errors.MissingBaseError(
             f"{name} is given as the base, but is a delta itself, and its own base is missing:"
-            f" give base=lmc_codec.open({name!r}, base=...), or base='auto', which looks for them beside it",
+            f" give base={opened}lmc_codec.open(..., base=...)"
         )
     return base
 

@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._errors import OutputTooSmallError, UnsupportedError, WrongBaseError
-from ._threads import count_threads
+from ._threads import check_progress, count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -81,6 +81,7 @@ def compress(
     done, and all there are.
     """
     threads = count_threads(threads)
+    check_progress(progress)
     x = _arrays.describe(array, dtype)
     target = None if out is None else _arrays.describe(out).buffer
     base_object = None

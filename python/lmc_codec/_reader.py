@@ -412,6 +412,12 @@ class Reader:
         self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
         return data
 
+    def _name_damage(self, file: FileInfo, begin: int) -> None:
+        """Raises for the first tensor from there on that is damaged, where several were read at once."""
+        for x in file.tensors:
+            if x.offset >= begin:
+                self._object.read(file.number, x.offset, _lmc.new_bytes(x.size), self._what(x))
+
     if TYPE_CHECKING:
 
         @overload

@@ -6,10 +6,21 @@ import os
 
 from . import _arrays
 from ._base import first_bytes, is_safetensors, parse_safetensors
-from ._errors import AmbiguousError, LimitError, LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError, UnsupportedError
+from ._errors import (
+    AmbiguousError,
+    CorruptError,
+    LimitError,
+    LMCError,
+    NotFoundError,
+    NotLMCError,
+    ReadError,
+    TruncatedError,
+    UnsupportedError,
+)
 from ._names import check_name
 from ._printable import printable
 from ._reader import Reader, Slice
+from ._threads import check_progress
 from ._writer import Writer, check_metadata, count_own_frames
 
 TYPE_CHECKING = False
@@ -341,6 +352,7 @@ def read_file(
 ) -> dict[str, Any]:
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")
+    check_progress(progress)
     result, done = {}, 0
     with _open(
         source, framework, device, backend, base=base, threads=threads, storage_options=storage_options
@@ -426,10 +438,14 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
         yield reader.get(first.name, file=first.file, device=device)
         return
     file, begin = reader.files[first.file_number], first.offset
-    if file.size <= TOGETHER:  # all of it: then fingerprints are compared, too
-        begin, data = 0, memoryview(reader.read(file.path))
-    else:
-        data = memoryview(reader._read_range(first, last.offset + last.span - begin))
+    try:
+        if file.size <= TOGETHER:  # all of it: then fingerprints are compared, too
+            begin, data = 0, memoryview(reader.read(file.path))
+        else:
+            data = memoryview(reader._read_range(first, last.offset + last.span - begin))
+    except CorruptError:
+        reader._name_damage(file, 0 if file.size <= TOGETHER else begin)
+        raise
     for x in group:
         start = x.offset - begin
 

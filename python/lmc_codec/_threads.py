@@ -1,4 +1,4 @@
-"""How many threads."""
+"""What calls take: how many threads, and who is told of progress."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def count_threads(threads: int | None) -> int:
     if hasattr(os, "sched_getaffinity"):
         return min(8, len(os.sched_getaffinity(0)))
     return min(8, os.cpu_count() or 1)
+
+
+def check_progress(progress: object) -> None:
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is {progress!r}: it must be a function that is called with (done, total), or None")

@@ -19,7 +19,7 @@ from ._new_file import NewFile
 from ._printable import printable
 from ._reader import Reader
 from ._sources import refuse_url
-from ._threads import count_threads
+from ._threads import check_progress, count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -107,6 +107,7 @@ class Writer:
         self._pid = os.getpid()
         self._object: Any = None  # None until it is made
         self._policy = Policy(quantize)
+        check_progress(progress)
         self._progress = None if progress is None else _Progress(progress)
         self._names: set[str] = set()
         self._keys: set[str] = set()

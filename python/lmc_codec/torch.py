@@ -52,6 +52,8 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
     for name, t in tensors.items():
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"Key `{printable(name)}` is invalid, expected torch.Tensor but received {type(t)}")
+        if t.device.type == "meta":
+            raise ValueError(f"tensor {printable(repr(name))}: is on meta: it has a shape, but no data")
     sparse = [name for name, t in tensors.items() if t.layout != torch.strided]
     if sparse:
         raise ValueError(

@@ -213,9 +213,15 @@ def test_what_it_is_not_for(chain):
         lmc.Writer("x.lmc", base="auto")
     with pytest.raises(lmc.MissingBaseError, match="base='auto'"):
         load_file("w1.lmc")
-    with pytest.raises(lmc.MissingBaseError, match="base='auto'"):
+    with pytest.raises(lmc.MissingBaseError, match=r"base=lmc_codec.open\('w1.lmc', base='auto'\), which finds"):
         load_file("w2.lmc", base="w1.lmc")
+    with pytest.raises(lmc.MissingBaseError, match=r"base=lmc_codec.open\('w1.lmc', base='auto'\)"):  # base="auto" was refused
+        lmc.Writer("x.lmc", base="w1.lmc")
     assert not os.path.exists("x.lmc")
+    with pytest.raises(lmc.MissingBaseError, match=r"is missing: give base=lmc_codec.open\(\.\.\., base=\.\.\.\)"):
+        lmc.Writer("x.lmc", base=lmc.open(Path("w1.lmc").read_bytes()))
+    with lmc.Writer("x.lmc", base=lmc.open("w1.lmc", base="auto")) as w:  # what is advised
+        w.add("w", np.zeros(4, np.float32))
     shutil.copy("w0.lmc", "auto")
     assert same(load_file("w1.lmc", base="./auto")["w"], chain[1]["w"])
     with pytest.raises(lmc.LimitError):

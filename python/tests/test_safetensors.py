@@ -236,6 +236,53 @@ def test_progress(tmp_path, tensors):
         seen.clear()
 
 
+@pytest.mark.parametrize("wrong", [True, 1, "bar", []])
+def test_progress_that_is_no_function(tmp_path, tensors, wrong):
+    """It was "'bool' object is not callable", at the end of the first tensor."""
+    path = tmp_path / "x.lmc"
+    lmc_codec.torch.save_file(tensors, path)
+    safetensors.torch.save_file(tensors, tmp_path / "x.st")
+    for call in (
+        lambda: lmc_codec.torch.save_file(tensors, tmp_path / "y", progress=wrong),
+        lambda: lmc_codec.torch.load_file(path, progress=wrong),
+        lambda: lmc_codec.torch.load_file(tmp_path / "x.st", progress=wrong),
+        lambda: lmc_codec.Writer(tmp_path / "y", progress=wrong),
+        lambda: lmc_codec.compress(np.zeros(9), progress=wrong),
+    ):
+        with pytest.raises(TypeError, match=r"progress is .*: it must be a function that is called with \(done, total\), or None"):
+            call()
+    assert not (tmp_path / "y").exists()
+
+
+def test_meta_tensors_are_named(tmp_path):
+    with pytest.raises(ValueError, match="tensor 'm': is on meta: it has a shape, but no data"):
+        lmc_codec.torch.save_file({"x": torch.zeros(3), "m": torch.empty(3, device="meta"), "n": torch.empty(4, device="meta")}, tmp_path / "x")
+    with lmc_codec.Writer(io.BytesIO()) as w:
+        w.add("x", torch.zeros(3))
+        with pytest.raises(ValueError, match="tensor 'm': the tensor is on meta: it has a shape"):
+            w.add("m", torch.empty(3, device="meta"))
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_damaged_tensor_is_named(tmp_path, large):
+    """Small tensors, and all of a small file, are read at once, and then none was named."""
+    path, bad = tmp_path / "x.lmc", tmp_path / "bad.lmc"
+    saved = {f"t{i:02}": torch.randn(300 if i % 3 else (1 << 20 if large else 100000)).bfloat16() for i in range(12)}
+    lmc_codec.torch.save_file(saved, path)
+    data = path.read_bytes()
+    with lmc_codec.open(path) as r:
+        places = [r._object.encoded_range(0, x.offset, x.size) for x in r.files[0].tensors]
+    for at, size in places:
+        place = at + size // 2
+        bad.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
+        for load in (lmc_codec.torch.load_file, lmc_codec.numpy.load_file):
+            with pytest.raises(lmc_codec.CorruptError, match=r"bad.lmc: tensor 't\d\d': corrupt: ") as caught:
+                load(bad)
+            name = str(caught.value).split("'")[1]
+            with lmc_codec.open(bad) as r, pytest.raises(lmc_codec.CorruptError):
+                r.get(name)
+
+
 def test_backend(tmp_path, tensors):
     del tensors["f4"]
     lmc_codec.torch.save_file(tensors, tmp_path / "x")

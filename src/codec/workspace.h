@@ -13,21 +13,26 @@
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row); m
- *                         for the masks of a sparse delta, likewise cut; one row for trees
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
  *                         (below)
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
- * more, for the coded elements before zeros are merged in between; and w rows for the prediction,
- * where the output overwrites it decoding sparse       instead of that, for at most n / 16 coded
- * elements, four bytes for the number of each and 2 w for residuals and planes, at most 1.25 rows;
- * where the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row for trees; the
- * tally of classes, a quarter of a row at most; m decoding quantised    codes, low bits, two lists
- * of scales, one row for trees planning              before anything else is pushed. A block of up
- * to 8192 elements: w rows. Of others samples of the elements and of the prediction, and the planes
- *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
+ *                         more, for the coded elements before zeros are merged in between; and w
+ *                         rows for the prediction, where the output overwrites it
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
+ *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
+ *                         for trees; the tally of classes, a quarter of a row at most; m
+ *   decoding quantised    codes, low bits, two lists of scales, one row for trees; and w <= 4 rows
+ *                         for the prediction, where the output overwrites it
+ *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
+ *                         or one of which all is counted: w rows. Of others samples of the elements
+ *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
+ *                         32768 elements on 3 w times 8192; of a delta also what has changed,
+ *                         4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
@@ -85,7 +90,6 @@ typedef struct lmc__scratch {
     lmc__tree root_tree;     /* the top plane's, while others are coded before it */
     uint32_t counts[8][256]; /* of each plane's bytes, in a sample */
     lmc__plan plans[8];      /* of each plane */
-    uint32_t more[3][256];   /* of lmc__count_top */
     lmc__key_counts keys[256], merged;
 #endif
 } lmc__scratch;

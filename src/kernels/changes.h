@@ -97,7 +97,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_avx2(src + at), b = lmc__load_avx2(base + at);
+            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
             const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
                                  : width == 2 ? _mm256_cmpeq_epi16(a, b)
                                  : width == 4 ? _mm256_cmpeq_epi32(a, b)
@@ -159,7 +159,7 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
         LMC__UNROLL for (v = 0; v < 4; v++)
         {
             const size_t at = i * width + 64 * v;
-            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            const __m512i a = lmc__load_once_avx512(src + at), b = lmc__load_avx512(base + at);
             lmc__store_avx512(now + at % LMC__STRIP_SIZE, a);
             lmc__store_avx512(before + at % LMC__STRIP_SIZE, b);
             LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));

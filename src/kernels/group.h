@@ -286,7 +286,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_avx2(src + i * width + 32 * p);
+                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
                 lmc__store_avx2(copy + 32 * p, v[p]);
             }
             if (order == LMC__ORDER_FLOAT)
@@ -394,7 +394,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);

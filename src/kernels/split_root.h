@@ -234,7 +234,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_avx2(src + i * width + 32 * p);
+            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
             sum = _mm256_add_epi64(sum, v[p]);
             crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
         }
@@ -336,7 +336,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum = _mm512_add_epi64(sum, v[p]);
             crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }

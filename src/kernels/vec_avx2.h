@@ -69,6 +69,18 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+ * vpternlog, gcc where registers are few. */
+LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
+{
+    __m256i v = lmc__load_avx2(p);
+#if LMC__X86 && defined(__GNUC__)
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {

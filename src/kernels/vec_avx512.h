@@ -16,6 +16,16 @@
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
+/* As lmc__load_once_avx2. */
+LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+#ifdef __GNUC__
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
+
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 

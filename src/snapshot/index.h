@@ -28,7 +28,7 @@
  *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
  *                  of a block stored as it is; together what the run's stored size says
  *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint       equals that of the names and fingerprints above
+ *   fingerprint    equals that of the names and fingerprints above
  *
  * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */

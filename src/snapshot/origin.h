@@ -31,8 +31,10 @@
  *                                                              without)
  *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
  *                                                              have a place
- *   it has the fingerprint that the  lmc__check_base              header, so before  BASE_WRONG
- *   header names                                               anything is
+ *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
+ *                                                              nothing is written
+ *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
+ *   the header names                                           anything is
  *                                                              written
  *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
  *   the header                                                 opening
@@ -41,12 +43,12 @@
  *   the base can be read          lmc_base.read                a block is read    what it says
  *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
- *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
+ *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
+ *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
- *   paths, kinds, sizes           (in_place.h)
+ *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
+ *   paths, kinds, sizes           place (in_place.h)
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,

@@ -278,13 +278,14 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     uint32_t number;
     lmc__found_block f;
     size_t run = 0, n;
-    int is_passed = 0;
+    int is_passed = 0, is_next;
     if (lmc__parse_block_info(p, &info) != LMC_OK ||
         info.encoded_size > s->reader.source.size - w->at ||
         info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
         return LMC_OK;
     number = lmc__number_of(p);
     if (number >= most) return LMC_OK;
+    is_next = lmc__is_linked(w) && number == w->next_block;
     if (!s->damage.has_index) LMC__TRY(lmc__take_block(s, w, number, info.size, &run));
     else if (!s->has_rows) run = lmc__run_of_place(s, w, number, info.size);
     if (run == SIZE_MAX) return LMC_OK;
@@ -297,10 +298,8 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     f.crc = info.crc;
     f.header_crc = header_crc;
     f.has_prediction = (uint8_t)info.has_prediction;
-    if (!lmc__is_linked(w)) {
-        s->damage.n_breaks++;
-        w->chain = lmc__count_found(s);
-    }
+    s->damage.n_breaks += !is_next;
+    if (!lmc__is_linked(w)) w->chain = lmc__count_found(s);
     LMC__TRY(lmc__append(&s->blocks, &f, sizeof f));
     w->last_end = w->at + f.size;
     w->next_block = (uint64_t)number + 1;
@@ -338,6 +337,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
         if (s->damage.has_index) return LMC_OK;
     }
     if (!s->damage.has_index) LMC__TRY(lmc__take_section(s, w, &section, is_intact));
+    else if (lmc__is_kind(&section, "RUN ")) w->next_block = 0;
     s->damage.n_breaks += !lmc__is_linked(w);
     s->damage.n_sections += !is_intact;
     w->last_end = w->at + size;
