@@ -1762,6 +1762,30 @@ class Bases(Case):
             self.assertLess(sizes["new.lmc"][name], sizes["direct.lmc"][name] * 1.01 + 100)
         self.assertEqual(self.fingerprint("new.lmc"), self.fingerprint("direct.lmc"))
 
+    def test_without_the_base(self):
+        """Damage of a delta shows without its base."""
+        self.lmc("old")
+        os.mkdir(self.path("away"))
+        self.lmc("new", "--base", "old.lmc", "-o", "away/new.lmc")
+        wanted = self.fingerprint("old.lmc")[:16]
+        named = "content needs the base %s (named 'old.lmc' when this delta was made)" % wanted
+        for args in (["away/new.lmc"], ["-"]):
+            stdin = self.read("away/new.lmc") if args == ["-"] else None
+            self.lmc("-t", "--no-base", *args, says="payload intact; " + named, stdin=stdin)
+            self.lmc("-q", "-t", "--no-base", *args, stdin=stdin)
+            self.lmc("-t", *args, code=4, says="its payload is intact", stdin=stdin)
+        self.lmc("-t", "--no-base", "old.lmc")
+        self.lmc("verify", "--no-base", "away/new.lmc", says="payload intact; content needs the base " + wanted)
+        self.lmc("verify", "away/new.lmc", code=4, says="its payload is intact, but it needs the base " + wanted)
+        self.lmc("-d", "--no-base", "away/new.lmc", code=2, says="--no-base is for -t and 'lmc verify'")
+        data = self.read("away/new.lmc")
+        rng = random.Random(4)
+        for at in [rng.randrange(64, len(data)) for _ in range(60)]:
+            self.write("away/bad.lmc", data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1:])
+            for args in (["-t"], ["-t", "--no-base"], ["verify", "--no-base"]):
+                p = subprocess.run([LMC, *args, "away/bad.lmc"], cwd=self.dir, capture_output=True)
+                self.assertIn(p.returncode, (1, 3), (at, args, p.stderr))
+
     def test_listing_of_a_delta(self):
         self.lmc("new", "--base", "old")
         self.lmc("old")

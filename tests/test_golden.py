@@ -6,7 +6,7 @@ Usage: test_golden.py           decode all of tests/golden: by the command (file
        test_golden.py --make    pack them anew with build/lmc, which a new format version needs; never to make this test pass
 
 manifest.json says of each: what it is, its bases (other golden files, nearest first), and the SHA-256 of every file that it restores to.
-Those of "drafts" are of format 0.4, whose magic was another: all must say that they do not know the version. --make leaves them as they are.
+Those of "drafts" are of format 0.4 and of an earlier candidate of 1.0, whose magics were others: all must say that they do not know the version. --make leaves them as they are.
 LMC names the command (default build/lmc); PORTS: commands of other decoders, a line each, called as COMMAND {base} {in} {out} with
 {base} being '-b FILE' for each base. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
 """
@@ -117,7 +117,7 @@ def make():
               ("scalar", "F32", 4, f32([1.5])), ("none", "F32", 4, b"")]
     write("dtypes.safetensors", safetensors([(name, dtype, [] if name == "scalar" else [len(data) // width], data) for name, dtype, width, data in dtypes]))
     pack("dtypes", "many dtypes, special values, a scalar, an empty tensor", "dtypes.safetensors")
-    pack("dtypes-max", "the same at the highest level: joint planes, nested masks", "dtypes.safetensors", "--archive")
+    pack("dtypes-max", "the same at the highest level: nested masks", "dtypes.safetensors", "--archive")
     frozen = b"".join(safetensors([("late", "BF16", [40000], bf16(gauss(40000)))]) for _ in range(1))
     write("late-0.safetensors", frozen)
     late = bytearray(frozen)
