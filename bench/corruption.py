@@ -16,7 +16,7 @@ against a base, at level max, quantised; the other codecs get the bytes of the s
   moved       (LMC only) a block of another packed file in place of one
   wrong base  (deltas only) another snapshot, or bytes that differ from those whose fingerprint the base claims: 1 to 8 bits flipped
   the others  (LMC only) what disks, file systems and tools that mix up two versions of a file do, by blocks, sectors of 512 bytes, pages of 4 KiB, and in
-              the index, whose CRC is made right again then. The donor is a file of the same tensors at another step: see class Mixed
+              BLKS and the index, whose CRCs are made right again then. The donor is a file of the same tensors at another step: see class Mixed
 
 and what comes of it is counted: harmless (all bytes right), detected (an error), silent (success, other bytes), crashed, hung (20 s without an
 answer, twice). Detected late, which only a stream can be: wrong bytes were handed out before the error, so who keeps what a stream gave must wait for its
@@ -79,7 +79,7 @@ READ = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c
 
 class Mixed:
     """20 kinds of damage by a file and its donor. Each method gets a bytearray, which it may change, and returns what it makes of it. Kinds with
-    'forged' make the CRC of the index right again: then nothing but what is compared with it tells."""
+    'forged' make the CRCs of BLKS and of the index right again: then nothing but what is compared with it tells."""
     SECTOR, PAGE = 512, 4096
 
     def __init__(self, crc, rng, packed, donor):
@@ -184,40 +184,40 @@ class Mixed:
         b = self.rng.randrange(len(rest))
         return rest[:b] + piece + rest[b:]
 
-    def mix_header_of_the_donor(self, data): return self.donor[:80] + data[80:]
+    def mix_header_of_the_donor(self, data): return self.donor[:64] + data[64:]
 
-    # the index: spec 10.1
+    # the table of blocks and the index: spec 8
 
     @staticmethod
     def index_of(data):
         """Where its body begins, and ends."""
         at, size = struct.unpack_from("<QQ", data, len(data) - 40)
-        return at + 24, at + size
+        return at + 20, at + size
+
+    @classmethod
+    def rows_of(cls, data, n_blocks):
+        """Where the body of BLKS begins, and ends."""
+        end = cls.index_of(data)[0] - 20
+        return end - 8 * n_blocks, end
 
     def repair(self, data):
-        start, end = self.index_of(data)
-        struct.pack_into("<I", data, start - 4, self.crc(0, bytes(data[start:end]), end - start))
+        for start, end in self.rows_of(data, len(self.blocks)), self.index_of(data):
+            struct.pack_into("<I", data, start - 4, self.crc(0, bytes(data[start:end]), end - start))
         return data
 
-    def entries(self, data):
-        """Where the 8 bytes of each block are in the index: those of a run lie side by side."""
-        start, end = self.index_of(data)
-        places, at = [], start
-        for a, b in self.blocks:
-            at = data.find(struct.pack("<I", b - a) + data[a + 20:a + 24], at, end)
-            assert at >= 0
-            places.append(at)
-            at += 8
-        return places
+    def rows(self, data): return list(range(*self.rows_of(data, len(self.blocks)), 8))
 
     def fingerprints(self, data):
         """Of the one file: behind its section and its CRC."""
-        start, _ = self.index_of(data)
-        at = start + 120 + 8
-        at += 24 + struct.unpack_from("<Q", data, at + 8)[0] + 4
-        n = 1
-        while data[at + 32 * n + 8:at + 32 * n + 12] != b"RUN ": n += 1
-        return [at + 32 * i for i in range(n)]
+        at = self.index_of(data)[0] + 88 + 4
+        while data[at] > 127: at += 1  # Stored_Size
+        at, size, shift = at + 1, 0, 0
+        while True:
+            size, shift, at = size | (data[at] & 127) << shift, shift + 7, at + 1
+            if data[at - 1] < 128: break
+        at, n = at + size + 4, 1
+        while data[at + 16 * n:at + 16 * n + 4] != b"RUN ": n += 1
+        return [at + 16 * i for i in range(n)]
 
     def turn(self, data, places, size, n):
         """Rotates n neighbours among the fields at those places."""
@@ -227,21 +227,21 @@ class Mixed:
         for p, field in zip(chosen, fields[1:] + fields[:1]): data[p:p + size] = field
         return self.repair(data)
 
-    def mix_forged_entries_rotated(self, data):
-        places = self.entries(data)
+    def mix_forged_rows_rotated(self, data):
+        places = self.rows(data)
         return self.turn(data, places, 8, self.rng.randint(1, len(places)))
 
-    def mix_forged_entries_swapped(self, data):
-        places = self.entries(data)
+    def mix_forged_rows_swapped(self, data):
+        places = self.rows(data)
         return self.turn(data, self.rng.sample(places, min(2, len(places))), 8, min(2, len(places)))
 
     def mix_forged_fingerprints_rotated(self, data):
         places = self.fingerprints(data)
-        return self.turn(data, places, 32, self.rng.randint(1, len(places)))
+        return self.turn(data, places, 16, self.rng.randint(1, len(places)))
 
     def mix_forged_blocks_of_the_donor(self, data):
-        """Blocks of the donor, and what the index has of blocks made right for them; where sizes differ, only the index has the donor's."""
-        places = self.entries(data)
+        """Blocks of the donor, and the rows of BLKS made right for them; where sizes differ, only BLKS has the donor's."""
+        places = self.rows(data)
         for i in self.rng.sample(range(self.n_common), self.rng.randint(1, self.n_common)):
             block = self.donor_block(i)
             data[places[i]:places[i] + 8] = struct.pack("<I", len(block)) + block[20:24]
@@ -250,12 +250,12 @@ class Mixed:
         return self.repair(data)
 
     def mix_index_of_the_donor(self, data):
-        """Right behind the blocks, with a trailer that fits."""
-        start, _ = self.index_of(data)
-        donor_start, donor_end = self.index_of(self.donor)
-        out = data[:start - 24] + self.donor[donor_start - 24:donor_end]
+        """And its BLKS, right behind the blocks, with a trailer that fits."""
+        start, donor_start = self.rows_of(data, len(self.blocks))[0] - 20, self.rows_of(self.donor, len(self.donor_blocks))[0] - 20
+        index, donor_end = self.index_of(self.donor)
+        out = data[:start] + self.donor[donor_start:donor_end]
         trailer = bytearray(self.donor[donor_end:donor_end + 40])
-        struct.pack_into("<QQQ", trailer, 0, start - 24, donor_end - donor_start + 24, len(out) + 40)
+        struct.pack_into("<QQQ", trailer, 0, start + index - 20 - donor_start, donor_end - index + 20, len(out) + 40)
         struct.pack_into("<I", trailer, 28, self.crc(0, bytes(trailer[:28]), 28))
         return out + trailer
 
@@ -274,7 +274,7 @@ class Memory(ctypes.Structure):
 
 
 class Base(ctypes.Structure):
-    _fields_ = [("n_files", ctypes.c_size_t), ("get_file", GET_FILE), ("read", READ), ("user", ctypes.c_void_p), ("chain_depth", ctypes.c_uint32)]
+    _fields_ = [("n_files", ctypes.c_size_t), ("get_file", GET_FILE), ("read", READ), ("user", ctypes.c_void_p)]
 
 
 class RestoreOptions(ctypes.Structure):
@@ -293,12 +293,8 @@ class ReaderOptions(ctypes.Structure):
 
 class BlockInfo(ctypes.Structure):
     _fields_ = [("n", ctypes.c_uint32), ("width", ctypes.c_uint), ("size", ctypes.c_size_t), ("encoded_size", ctypes.c_size_t),
-                ("crc", ctypes.c_uint32), ("is_stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32),
+                ("crc", ctypes.c_uint32), ("is_stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("payload_crc", ctypes.c_uint32),
                 ("reserved", ctypes.c_uint64 * 4)]
-
-
-class Position(ctypes.Structure):
-    _fields_ = [("run", ctypes.c_uint32), ("block", ctypes.c_uint32)]
 
 
 def load_library():
@@ -309,7 +305,7 @@ def load_library():
             ("lmc_snapshot_restore", ctypes.c_int, [pointer] * 3), ("lmc_reader_open", ctypes.c_int, [pointer] * 3),
             ("lmc_reader_free", None, [pointer]), ("lmc_reader_get_file", pointer, [pointer, size]),
             ("lmc_reader_read_file", ctypes.c_int, [pointer, size, ctypes.c_uint64, pointer, size]),
-            ("lmc_crc32c", ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_char_p, size]), ("lmc_block_parse", ctypes.c_int, [pointer, size, Position, pointer])):
+            ("lmc_crc32c", ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_char_p, size]), ("lmc_block_parse", ctypes.c_int, [pointer, size, ctypes.c_uint32, pointer])):
         getattr(c, name).restype = result
         getattr(c, name).argtypes = arguments
     return c
@@ -327,16 +323,16 @@ class Packed:
 
     def find_blocks(self, c):
         """Where its blocks are: the header of each tells by its CRC whether it stands there."""
-        self.blocks, at, run, block = [], 0, -1, 0
+        self.blocks, at, block = [], 0, 0
         view = ctypes.create_string_buffer(self.data, len(self.data))
         info = BlockInfo()
         while True:
-            at = self.data.find(b"\xb1", at)
+            at = self.data.find(b"\xb2", at)
             if at < 0:
                 return
-            for position in ((run, block), (run + 1, 0)):
-                if position[0] >= 0 and c.lmc_block_parse(ctypes.addressof(view) + at, len(self.data) - at, Position(*position), ctypes.byref(info)) == 0:
-                    run, block = position[0], position[1] + 1
+            for number in (block, 0):
+                if c.lmc_block_parse(ctypes.addressof(view) + at, len(self.data) - at, number, ctypes.byref(info)) == 0:
+                    block = number + 1
                     self.blocks.append((at, at + info.encoded_size))
                     at += info.encoded_size - 1
                     break
@@ -378,7 +374,7 @@ class LMC:
                     bit = rng.randrange(size * 8)
                     ctypes.c_uint8.from_address(dst + (bit >> 3)).value ^= 1 << (bit & 7)
             return status
-        base = Base(true.n_files, true.get_file, READ(read), true.user, true.chain_depth)
+        base = Base(true.n_files, true.get_file, READ(read), true.user)
         return base
 
     def restore(self, packed, data, base):

@@ -1,22 +1,19 @@
 #!/usr/bin/env python3
-"""What the shell of the format costs: bytes that are not payload of blocks of tensors, and requests to read a part of a file.
+"""What the shell of the format costs (format.md): bytes that are not payload, and requests to read a tensor.
 
-  bench/format.py metadata LMC [NAME...]         bytes per tensor in full files and in deltas (small | qwen | real | deepseek; default all)
-  bench/format.py reads LMC RANGE_READS          requests and bytes to open a file and to read one tensor
-  bench/format.py headers LMC FILE...            what the command adds to each of these files, and to 300 files of 1 KB of text
-  bench/format.py future VECTORS NAME=DECODER... what each decoder says of the files of a later format in spec/vectors; VECTORS is tests/vectors.c,
-                                                 a DECODER a command as for check_vectors.py: 'build/lmc -d -q -f {base} -o {out} {in}'
+  bench/format.py metadata LMC             bytes per tensor in full files and in deltas
+  bench/format.py reads LMC RANGE_READS    requests and bytes to open a file, and to read one tensor
 
 LMC is the command, RANGE_READS is bench/range_reads.c. Sizes are exact and the same on every machine.
 SPDX-License-Identifier: MIT
 """
-import json, os, shlex, struct, subprocess, sys, tempfile
+import json, os, struct, subprocess, sys, tempfile
 
 import numpy as np
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-FILE_HEADER, SECTION_HEADER, BLOCK_HEADER, TRAILER = 80, 24, 24, 40
-BARS = {"full": 90, "delta": 60}
+FILE_HEADER, SECTION_HEADER, BLOCK_HEADER, TRAILER = 64, 20, 24, 40
+OF_TEXT = 2  # Prediction of a run
 
 
 # ---- models: lists of (name, dtype, shape), in the order of their state; real names, and shapes made small by the same factor ----
@@ -145,48 +142,26 @@ def varint(data, at):
             return value, at
 
 
-def take_apart(data, header_sizes):
-    """name -> bytes. header_sizes: bytes before the first tensor of each file, in order."""
-    found = dict.fromkeys(("FILE", "RUN", "INDX", "ancillary", "block headers", "payloads of headers", "payloads of tensors", "blocks", "runs"), 0)
-    at, file, done, grouped = FILE_HEADER, -1, 0, False
-    while True:
-        kind, _, size = struct.unpack_from("<4sIQ", data, at)
+def take_apart(data):
+    """What the bytes are: kind -> bytes, and the number of blocks. "text": payload of headers of safetensors, which their tensors predict."""
+    found = dict.fromkeys(("FILE", "RUN ", "blocks", "BLKS", "INDX", "text", "payload"), 0)
+    at, n_blocks = FILE_HEADER, 0
+    while at < len(data) - TRAILER:
+        kind, size = struct.unpack_from("<4sQ", data, at)
         body, at = at + SECTION_HEADER, at + SECTION_HEADER + size
-        name = kind.decode().strip()
-        found[name if name in found else "ancillary"] += SECTION_HEADER + size
-        if kind == b"INDX":
-            break
-        if kind == b"FILE":
-            grouped = data[body] != 1  # small files without tensors
-            if grouped:
-                file, done = file + varint(data, body)[0], 0
-            elif not data[body + 1] & 1:
-                file, done = file + 1, 0
-        elif kind == b"RUN ":
-            found["runs"] += 1
-            left, body = varint(data, body)
-            block_size = 1 << data[body]
-            while left:
+        found[kind.decode()] += SECTION_HEADER + size
+        if kind == b"RUN ":
+            run_size, body = varint(data, body)
+            block_size, body = varint(data, body)
+            for _ in range(-(-run_size // block_size)):
+                assert data[at] == 0xB2, "no block where one should start"
                 payload, = struct.unpack_from("<I", data, at + 8)
-                assert data[at] == 0xB1, "no block where one should start"
-                found["block headers"] += BLOCK_HEADER
-                found["blocks"] += 1
-                found["payloads of headers" if not grouped and done < header_sizes[file] else "payloads of tensors"] += payload
+                found["text" if data[body] == OF_TEXT else "payload"] += payload
+                found["blocks"] += BLOCK_HEADER
                 at += BLOCK_HEADER + payload
-                done, left = done + min(block_size, left), left - min(block_size, left)
-    assert at + TRAILER == len(data), "what is behind the index?"
-    found["file header, trailer"] = FILE_HEADER + TRAILER
-    assert sum(found.values()) - found["blocks"] - found["runs"] == len(data)
-    return found
-
-
-def header_sizes_of(path):
-    names = [path] if os.path.isfile(path) else [os.path.join(path, name) for name in sorted(os.listdir(path))]
-    sizes = []
-    for name in names:
-        with open(name, "rb") as f:
-            sizes.append(8 + struct.unpack("<Q", f.read(8))[0])
-    return sizes
+                n_blocks += 1
+    assert FILE_HEADER + sum(found.values()) + TRAILER == len(data)
+    return found, n_blocks
 
 
 def run(*command):
@@ -198,45 +173,39 @@ def read(path):
         return f.read()
 
 
-COLUMNS = ("FILE", "RUN", "INDX", "payloads of headers", "block headers", "file header, trailer")
+def show(name, kind, path, n):
+    data = read(path)
+    found, n_blocks = take_apart(data)
+    cells = [found[c] / n for c in ("FILE", "RUN ", "blocks", "BLKS", "INDX", "text")] + [(len(data) - found["payload"]) / n]
+    print("| %s | %s | %d | %d | %s |" % (name, kind, n, n_blocks, " | ".join("%.1f" % c for c in cells)), flush=True)
 
 
-def show(name, kind, path, source, n):
-    found = take_apart(read(path), header_sizes_of(source))
-    total = sum(found[column] for column in COLUMNS) + found["ancillary"]
-    print("| %s | %s | %d | %s | %d | %d | %d | %.1f | %s |" % (name, kind, n, " | ".join("%.2f" % (found[c] / n) for c in COLUMNS), found["runs"], found["blocks"], total, total / n,
-          "yes" if total / n <= BARS[kind] else "NO"), flush=True)
-    return total / n <= BARS[kind]
-
-
-def metadata(lmc, chosen):
-    print("| model | file | tensors | %s | runs | blocks | all bytes | per tensor | within %d / %d |\n|%s" % (" | ".join(COLUMNS), BARS["full"], BARS["delta"], "---|" * 14))
-    models = {"small": [("2,000 of 64 x 64, one file", [small(2000)])],
-              "qwen": [("Qwen3-30B-A3B, one file", [qwen3_30b_a3b()]), ("Qwen3-30B-A3B, 16 shards", shards(qwen3_30b_a3b(), 16))],
-              "real": [("48 experts' matrices, real shapes", [experts(16)]), ("96 experts' matrices, real shapes", [experts(32)])],
-              "deepseek": [("DeepSeek-V3, one file", [deepseek_v3()])]}
-    good = True
-    for key in chosen or models:
-        for name, parts in models[key]:
-            n = sum(map(len, parts))
-            with tempfile.TemporaryDirectory() as d:
-                old, new = (d + x + (".safetensors" if len(parts) == 1 else "") for x in ("/old", "/new"))
-                write_model(old, parts, 0)
-                write_model(new, parts, 1)
-                run(lmc, "-f", "-o", d + "/full.lmc", new)
-                good &= show(name, "full", d + "/full.lmc", new, n)
-                run(lmc, "-f", "-o", d + "/delta.lmc", "--base", old, new)
-                good &= show(name, "delta", d + "/delta.lmc", new, n)
-                if len(parts) > 1:
-                    write_model(d + "/one.safetensors", [sum(parts, [])], 1)
-                    run(lmc, "-f", "-o", d + "/delta.lmc", "--base", old, d + "/one.safetensors")
-                    good &= show(name + " to one file", "delta", d + "/delta.lmc", d + "/one.safetensors", n)
-    return good
+def metadata(lmc):
+    print("| model | file | tensors | blocks | FILE | RUN | headers of blocks | BLKS | INDX | texts | all |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    for name, parts in (("48 matrices of 3 MiB", [experts(16)]), ("Qwen3-30B-A3B", [qwen3_30b_a3b()]), ("Qwen3-30B-A3B, 16 shards", shards(qwen3_30b_a3b(), 16)),
+                        ("DeepSeek-V3", [deepseek_v3()])):
+        n = sum(map(len, parts))
+        with tempfile.TemporaryDirectory() as d:
+            old, new = (d + x + (".safetensors" if len(parts) == 1 else "") for x in ("/old", "/new"))
+            write_model(old, parts, 0)
+            write_model(new, parts, 1)
+            run(lmc, "-f", "-o", d + "/full.lmc", new)
+            show(name, "full", d + "/full.lmc", n)
+            run(lmc, "-f", "-o", d + "/delta.lmc", "--base", old, new)
+            show(name, "delta", d + "/delta.lmc", n)
+    with tempfile.TemporaryDirectory() as d:
+        os.mkdir(d + "/text")
+        words = read(os.path.join(ROOT, "README.md"))
+        for i in range(300):
+            with open("%s/text/%03d.txt" % (d, i), "wb") as f:
+                f.write(words[i * 61 % (len(words) - 1024):][:1024])
+        run(lmc, "-f", "-o", d + "/text.lmc", d + "/text")
+        show("300 files of 1 KB of text, for each file", "full", d + "/text.lmc", 300)
 
 
 def reads(lmc, program):
     print("| tensors | file | size | INDX | to open | to read a tensor |\n|---|---|---|---|---|---|")
-    for n, tensors in ((1, small(1)), (18867, qwen3_30b_a3b()), (None, deepseek_v3())):
+    for tensors in (small(1), small(300), qwen3_30b_a3b(), deepseek_v3()):
         name = tensors[len(tensors) // 2][0]
         with tempfile.TemporaryDirectory() as d:
             for step in (0, 1, 2):
@@ -250,88 +219,9 @@ def reads(lmc, program):
                 print("| %d | %s | %d | %d | %s |" % (len(tensors), kind, len(data), struct.unpack_from("<Q", data, len(data) - TRAILER + 8)[0], said), flush=True)
 
 
-def headers(lmc, paths):
-    print("| file | tensors | size | LMC file | not payload of tensors | of that header's payload |\n|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as d:
-        for path in paths:
-            source = read(path)
-            size, = struct.unpack_from("<Q", source)
-            n = len([k for k in json.loads(source[8:8 + size]) if k != "__metadata__"])
-            run(lmc, "-f", "-o", d + "/x.lmc", path)
-            found = take_apart(read(d + "/x.lmc"), [8 + size])
-            packed = os.path.getsize(d + "/x.lmc")
-            print("| %s | %d | %d | %d | %d | %d |" % (os.path.basename(path), n, len(source), packed, packed - found["payloads of tensors"], found["payloads of headers"]))
-        os.mkdir(d + "/text")
-        words = read(os.path.join(ROOT, "README.md"))
-        for i in range(300):
-            with open("%s/text/%03d.txt" % (d, i), "wb") as f:
-                f.write(words[i * 61 % (len(words) - 1024):][:1024])
-        run(lmc, "-f", "-o", d + "/x.lmc", d + "/text")
-        data = read(d + "/x.lmc")
-        found = take_apart(data, [0] * 300)
-        rest = len(data) - found["payloads of tensors"]
-        print("| 300 files of 1,024 bytes of text | 0 | %d | %d | %d (%.1f per file) | 0 |" % (300 * 1024, len(data), rest, rest / 300))
-        print("\nPer file: " + ", ".join("%s %.1f" % (k, v / 300) for k, v in found.items() if k not in ("blocks", "runs")))
-
-
-def future(vectors, decoders):
-    """Of all vectors of a later format: valid ones decode, invalid ones are refused as UNSUPPORTED."""
-    sys.path.insert(0, os.path.join(ROOT, "spec"))
-    import check_vectors, lmc_decode
-    with open(os.path.join(check_vectors.VECTORS, "manifest.json"), encoding="utf-8") as f:
-        manifest = json.load(f)
-    chosen = []
-    for kind in ("valid", "invalid"):
-        for entry in manifest[kind]:
-            entry["kind"] = kind
-            name = entry["name"]
-            if name.startswith("future_") or "critical" in name or (kind == "valid" and name.startswith("ancillary_")):
-                assert kind == "valid" or entry["status"] == ["UNSUPPORTED"], name
-                chosen.append(entry)
-    columns = {"library, whole": [], "library, by the index": [], "Python": []}
-    columns.update((d.split("=", 1)[0], []) for d in decoders)
-    for entry in chosen:
-        path = check_vectors.path_of(entry)
-        answer = json.loads(subprocess.run([vectors, path], check=True, stdout=subprocess.PIPE).stdout)
-        for column, key in (("library, whole", "restore"), ("library, by the index", "read")):
-            columns[column].append(answer[key].replace("LMC_ERR_", "").replace("LMC_", ""))
-        try:
-            lmc_decode.decode(read(path))
-            columns["Python"].append("OK")
-        except lmc_decode.LmcError as error:
-            columns["Python"].append(error.status)
-        for decoder in decoders:
-            name, command = decoder.split("=", 1)
-            with tempfile.TemporaryDirectory() as d:
-                parts = [p.replace("{in}", path).replace("{out}", d + "/out") for p in shlex.split(command) if p != "{base}"]
-                result = subprocess.run(parts, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-                said = result.stderr.decode(errors="replace")
-            columns[name].append("OK" if result.returncode == 0 else "exit %d: %s" % (result.returncode, "UNSUPPORTED" if "UNSUPPORTED" in said else said.strip().split("\n")[-1].replace(path, "FILE")[-110:]))
-            problem = check_vectors.compare_command(entry, 4 if name != "Ruby" else 0, command)
-            if problem:
-                columns[name][-1] += " (WRONG: %s)" % problem
-    good = True
-    print("| decoder | %d valid: says | %d invalid: says |\n|---|---|---|" % tuple(sum(e["kind"] == k for e in chosen) for k in ("valid", "invalid")))
-    for name, answers in columns.items():
-        cells = []
-        for kind in ("valid", "invalid"):
-            count = {}
-            for entry, answer in zip(chosen, answers):
-                if entry["kind"] == kind:
-                    count[answer] = count.get(answer, 0) + 1
-                    good &= (answer == "OK") == (kind == "valid") and "WRONG" not in answer
-            cells.append("; ".join("%s (%d)" % x for x in sorted(count.items(), key=lambda x: -x[1])))
-        print("| %s | %s | %s |" % (name, *cells))
-    return good
-
-
-if len(sys.argv) >= 3 and sys.argv[1] == "metadata":
-    sys.exit(not metadata(sys.argv[2], sys.argv[3:]))
+if len(sys.argv) == 3 and sys.argv[1] == "metadata":
+    metadata(sys.argv[2])
 elif len(sys.argv) == 4 and sys.argv[1] == "reads":
-    reads(sys.argv[2], sys.argv[3])
-elif len(sys.argv) >= 3 and sys.argv[1] == "headers":
-    headers(sys.argv[2], sys.argv[3:])
-elif len(sys.argv) >= 3 and sys.argv[1] == "future":
-    sys.exit(not future(sys.argv[2], sys.argv[3:]))
+    reads(*sys.argv[2:])
 else:
     sys.exit(__doc__)

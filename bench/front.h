@@ -10,7 +10,6 @@ static void front_split(const lmc__planes *planes, const uint8_t *src, size_t n,
                         int is_float)
 {
     const enum lmc__order order = is_float ? LMC__ORDER_FLOAT : LMC__ORDER_NONE;
-    const enum lmc__order order = is_float ? LMC__ORDER_FLOAT : LMC__ORDER_NONE;
 #if LMC__X86
     if (lmc__cpu_has(LMC_TIER_AVX2)) {
         lmc__split_avx2(planes, src, n, width, order);
