@@ -913,7 +913,7 @@ typedef struct lmc_snapshot_info {
     unsigned format_minor; /* of the version that it was written by */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
     uint64_t has_records;  /* 1: it has extension records, which this library passes over */
-    uint64_t reserved[2];  /* zero; see the head of this part */
+    uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
