@@ -10751,7 +10751,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- *                         (below)
+ *                         (below); and w rows for what the output overwrites, if it is to be kept
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
  *                         more, for the coded elements before zeros are merged in between; and w
  *                         rows for the prediction, where the output overwrites it
@@ -15184,8 +15184,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction; is_own: it is made of the
- * file that the block is in. */
+ * where there is none, and not used where the block has no prediction, but if dst is the same: then
+ * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
+ * the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -15200,6 +15201,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     LMC__COUNT_DECODED(info->size);
 #endif
     if (info->is_stored) {
+        if (dst == base)
+            LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE, info->size) == info->crc,
+                       LMC_ERR_CHECKSUM);
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -15214,7 +15218,11 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
             LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
-        } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+        } else {
+            LMC__TRY(lmc__keep(&d, dst, base, info->size));
+            LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+            if (crc != info->crc && d.kept) memcpy(dst, d.kept, info->size);
+        }
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
 #ifndef LMC_NO_SNAPSHOT
@@ -17468,7 +17476,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
-    job->base = base ? base + (size_t)start : NULL;
+    job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
