@@ -85,8 +85,8 @@ static void test_damage_in_place(void)
         options.dtype = LMC_BF16;
         options.prediction = base;
         options.prediction_size = SIZE;
-        CHECK_STATUS(lmc_block_encode(enc, lmc_block_bound(SIZE), &enc_size, src, SIZE, &options, ws,
-                                      ws_size),
+        CHECK_STATUS(lmc_block_encode(enc, lmc_block_bound(SIZE), &enc_size, src, SIZE, &options,
+                                      ws, ws_size),
                      LMC_OK);
         CHECK(lmc_block_parse(enc, enc_size, 0, &info) == LMC_OK && !info.has_prediction &&
               info.is_stored == !kind);
