@@ -980,7 +980,7 @@ typedef struct lmc_snapshot_info {
     unsigned format_minor; /* of the version that it was written by */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
     uint64_t has_records;  /* 1: it has extension records, which this library passes over */
-    uint64_t reserved[2];  /* zero; see the head of this part */
+    uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -998,7 +998,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^23, for each snapshot of the chain, which only hostile files do. */
+ * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
                                                            uint64_t offset, void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
@@ -10138,12 +10138,12 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of 512
- * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
+ * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon, lmc__join_root_strips,           \
-                  lmc__patch_scalar)                                                               \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
+                  lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
@@ -10666,7 +10666,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 3; both sides know without being told.
+ * it, or stand at nesting 2; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
  * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
@@ -10751,7 +10751,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- *                         (below)
+ *                         (below); and w rows for what the output overwrites, if it is to be kept
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
  *                         more, for the coded elements before zeros are merged in between; and w
  *                         rows for the prediction, where the output overwrites it
@@ -13658,7 +13658,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * length, but two: the number of ones of a mask, which is at most the n that is known already,
  * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
  * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
+ * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
 /* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
  * up the block, and stack and scratch are set anew for the next one. */
@@ -15184,8 +15184,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction; is_own: it is made of the
- * file that the block is in. */
+ * where there is none, and not used where the block has no prediction, but if dst is the same: then
+ * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
+ * the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -15200,6 +15201,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     LMC__COUNT_DECODED(info->size);
 #endif
     if (info->is_stored) {
+        if (dst == base)
+            LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE, info->size) == info->crc,
+                       LMC_ERR_CHECKSUM);
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -15214,7 +15218,11 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
             LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
-        } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+        } else {
+            LMC__TRY(lmc__keep(&d, dst, base, info->size));
+            LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+            if (crc != info->crc && d.kept) memcpy(dst, d.kept, info->size);
+        }
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
 #ifndef LMC_NO_SNAPSHOT
@@ -17468,7 +17476,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
-    job->base = base ? base + (size_t)start : NULL;
+    job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
@@ -18074,11 +18082,11 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
                LMC_ERR_CHECKSUM);
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     features = lmc__load64(header + LMC__FEATURES_AT);
     LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
     /* R3-10 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     return LMC_OK;
 }
 
@@ -19281,10 +19289,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
         /* R4-38 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
     }
     return LMC_OK;
 }
@@ -19947,15 +19955,15 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
     LMC__TRY(lmc__get_varint(c, &block_size));
-    LMC__TRY(lmc__get8(c, &run->prediction));
-    LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     /* R4-43 */
     LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
                    block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
                    (block_size & (block_size - 1)) == 0,
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    LMC__TRY(lmc__get8(c, &run->prediction));
+    LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     if (run->prediction > LMC__PREDICT_OWN) {
         run->conversion = run->prediction - LMC__PREDICT_OWN;
         run->prediction = LMC__PREDICT_OWN;
@@ -21076,7 +21084,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
  * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
@@ -24915,10 +24923,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
  * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say.
- *
- * Most blocks leave their own CRC out: what is wrong with one is wrong with the fingerprint. So a
- * status of its own is found by reading once more, as if nobody had asked for fingerprints. */
+ * another snapshot's. *crc: of all its bytes, as blocks say. */
 static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
                                          uint64_t offset, uint8_t *dst, uint32_t *crc)
 {
@@ -24939,12 +24944,9 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        if (memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                   LMC_FINGERPRINT_SIZE) == 0)
-            continue;
-        r->coder->progress = NULL; /* who was told of all bytes need not hear of them again */
-        LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
-        return LMC_ERR_CORRUPT;
+        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0,
+                   LMC_ERR_CORRUPT); /* R8-11 */
     }
     return LMC_OK;
 }

@@ -347,8 +347,8 @@ def read_tensor_entry(body, end, entries):
     require(gap or not form & HAS_GAP, "Gap of 0 (R4-33)")
     dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
     loss = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
-    require(not form & HAS_LOSS or (loss[0] and loss[1]), "Generation or Measure 0 of a tensor (R4-38)")
     require(loss[1] <= MAX_MEASURE, "Measure %d (R4-38)" % loss[1], "UNSUPPORTED")
+    require(not form & HAS_LOSS or (loss[0] and loss[1]), "Generation or Measure 0 of a tensor (R4-38)")
     return Tensor(name, dtype, shape, end + gap, size, loss)
 
 

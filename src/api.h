@@ -913,7 +913,7 @@ typedef struct lmc_snapshot_info {
     unsigned format_minor; /* of the version that it was written by */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
     uint64_t has_records;  /* 1: it has extension records, which this library passes over */
-    uint64_t reserved[2];  /* zero; see the head of this part */
+    uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -931,7 +931,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^23, for each snapshot of the chain, which only hostile files do. */
+ * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
                                                            uint64_t offset, void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor

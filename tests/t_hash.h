@@ -1,5 +1,4 @@
-/* t_hash.h - SHA-256, CRC-32C and CRC-64/NVME written again, plainly, to check those of lmc.h
- * against. */
+/* t_hash.h - SHA-256 and CRC-32C written again, plainly, to check those of lmc.h against. */
 #ifndef T_HASH_H
 #define T_HASH_H
 
@@ -15,21 +14,6 @@ static inline uint32_t t_crc32c(uint32_t crc, const void *data, size_t size)
         for (i = 0; i < 256; i++) {
             uint32_t c = i;
             for (k = 0; k < 8; k++) c = c >> 1 ^ (c & 1 ? 0x82F63B78u : 0);
-            table[i] = c;
-        }
-    for (crc = ~crc; size > 0; size--) crc = crc >> 8 ^ table[(crc ^ *p++) & 255];
-    return ~crc;
-}
-
-static inline uint64_t t_crc64(uint64_t crc, const void *data, size_t size)
-{
-    const uint8_t *p = (const uint8_t *)data;
-    static uint64_t table[256];
-    uint64_t c;
-    unsigned i, k;
-    if (table[1] == 0)
-        for (i = 0; i < 256; i++) {
-            for (c = i, k = 0; k < 8; k++) c = c >> 1 ^ (c & 1 ? UINT64_C(0x9A6C9329AC4BC9B5) : 0);
             table[i] = c;
         }
     for (crc = ~crc; size > 0; size--) crc = crc >> 8 ^ table[(crc ^ *p++) & 255];

@@ -64,6 +64,49 @@ static void refuse_damage(const uint8_t *src, const uint8_t *enc, size_t enc_siz
     free(bad);
 }
 
+/* So it is, too, where the block does without the prediction that it is decoded over. */
+static void test_damage_in_place(void)
+{
+    enum { SIZE = 1 << 15 };
+    const size_t ws_size = lmc_block_workspace_size(SIZE, 1);
+    uint8_t *const ws = (uint8_t *)malloc(ws_size), *const src = (uint8_t *)malloc(SIZE),
+                   *const base = (uint8_t *)malloc(SIZE), *const dst = (uint8_t *)malloc(SIZE),
+                   *const enc = (uint8_t *)malloc(lmc_block_bound(SIZE));
+    uint64_t state = 5;
+    size_t enc_size = 0, got = 0, i, at;
+    int kind;
+    for (kind = 0; kind < 2; kind++) { /* stored; planes */
+        lmc_block_options options = LMC_DEFAULTS;
+        lmc_block_info info;
+        for (i = 0; i < SIZE; i++) {
+            src[i] = (uint8_t)(kind && i & 1 ? 60 + t_below(&state, 2) : t_below(&state, 256));
+            base[i] = (uint8_t)t_below(&state, 256);
+        }
+        options.dtype = LMC_BF16;
+        options.prediction = base;
+        options.prediction_size = SIZE;
+        CHECK_STATUS(lmc_block_encode(enc, lmc_block_bound(SIZE), &enc_size, src, SIZE, &options,
+                                      ws, ws_size),
+                     LMC_OK);
+        CHECK(lmc_block_parse(enc, enc_size, 0, &info) == LMC_OK && !info.has_prediction &&
+              info.is_stored == !kind);
+        options.prediction = dst;
+        for (i = 0; i < 20; i++) {
+            at = LMC_BLOCK_HEADER_SIZE + t_below(&state, enc_size - LMC_BLOCK_HEADER_SIZE);
+            enc[at] ^= 1;
+            memcpy(dst, base, SIZE);
+            CHECK(lmc_block_decode(dst, SIZE, &got, enc, enc_size, &options, ws, ws_size) !=
+                  LMC_OK);
+            CHECK(memcmp(dst, base, SIZE) == 0);
+            enc[at] ^= 1;
+        }
+        CHECK_STATUS(lmc_block_decode(dst, SIZE, &got, enc, enc_size, &options, ws, ws_size),
+                     LMC_OK);
+        CHECK(got == SIZE && memcmp(dst, src, SIZE) == 0);
+    }
+    free(ws), free(src), free(base), free(dst), free(enc);
+}
+
 /* A block that has a prediction, without it, with another, with a shorter one: the right status;
  * what is there without a prediction leaves dst untouched. */
 static void refuse_bases(const uint8_t *src, const uint8_t *enc, size_t enc_size, uint8_t *base,
@@ -2240,6 +2283,7 @@ int main(int argc, char **argv)
     g_dst = t_new_guard(((size_t)8 << 20) + 4096);
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
     test_padding();
+    test_damage_in_place();
     test_missing_base();
     test_two_classes();
     test_built();

@@ -17,7 +17,7 @@ BY_INDEX = {"section_largest_missing": "LMC_ERR_CORRUPT", "trailer_index_offset"
 BY_INDEX.update(dict.fromkeys((
     "section_head_crc", "section_body_crc_file", "section_body_crc_run", "section_size_overflow", "ancillary_head_crc", "ancillary_body_crc",
     "ancillary_size_overflow", "ancillary_too_large", "ancillary_largest_missing", "ancillary_longer", "ancillary_entry_kind",
-    "ancillary_entry_stored_size", "entry_body_path", "entry_body_run", "row_size", "rows_swapped", "entry_order", "entry_file_crc", "entry_directory_crc", "group_entry_file_crc",
+    "ancillary_entry_stored_size", "order_ancillary_after_blks", "entry_body_path", "entry_body_run", "row_size", "rows_swapped", "entry_order", "entry_file_crc", "entry_directory_crc", "group_entry_file_crc",
     "fingerprint_of_crc_collision_first", "fingerprint_of_crc_collision_last", "fingerprint_file_as_directory",
     "fingerprint_directory_as_file", "fingerprint_tensor_as_file", "base_missing"), "LMC_OK"))
 

@@ -91,8 +91,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction; is_own: it is made of the
- * file that the block is in. */
+ * where there is none, and not used where the block has no prediction, but if dst is the same: then
+ * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
+ * the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -107,6 +108,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     LMC__COUNT_DECODED(info->size);
 #endif
     if (info->is_stored) {
+        if (dst == base)
+            LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE, info->size) == info->crc,
+                       LMC_ERR_CHECKSUM);
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -121,7 +125,11 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
             LMC__TRY(lmc__check_payload(k, src, info));
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
             LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
-        } else LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+        } else {
+            LMC__TRY(lmc__keep(&d, dst, base, info->size));
+            LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+            if (crc != info->crc && d.kept) memcpy(dst, d.kept, info->size);
+        }
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
 #ifndef LMC_NO_SNAPSHOT

@@ -16,7 +16,7 @@
  * length, but two: the number of ones of a mask, which is at most the n that is known already,
  * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
  * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
+ * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
 /* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
  * up the block, and stack and scratch are set anew for the next one. */

@@ -177,7 +177,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 3; both sides know without being told.
+ * it, or stand at nesting 2; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
  * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name

@@ -18,7 +18,7 @@
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- *                         (below)
+ *                         (below); and w rows for what the output overwrites, if it is to be kept
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
  *                         more, for the coded elements before zeros are merged in between; and w
  *                         rows for the prediction, where the output overwrites it

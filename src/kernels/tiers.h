@@ -95,12 +95,12 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of 512
- * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
+ * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon, lmc__join_root_strips,           \
-                  lmc__patch_scalar)                                                               \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
+                  lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {

@@ -1,6 +1,7 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
+#include "kernels/types.h"
 #include "kernels/tables.h"
 
 /* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD

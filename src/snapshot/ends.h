@@ -84,11 +84,11 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
                LMC_ERR_CHECKSUM);
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     features = lmc__load64(header + LMC__FEATURES_AT);
     LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
     /* R3-10 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     return LMC_OK;
 }
 

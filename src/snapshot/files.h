@@ -314,10 +314,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
         /* R4-38 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
     }
     return LMC_OK;
 }

@@ -803,10 +803,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
  * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say.
- *
- * Most blocks leave their own CRC out: what is wrong with one is wrong with the fingerprint. So a
- * status of its own is found by reading once more, as if nobody had asked for fingerprints. */
+ * another snapshot's. *crc: of all its bytes, as blocks say. */
 static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
                                          uint64_t offset, uint8_t *dst, uint32_t *crc)
 {
@@ -827,12 +824,9 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        if (memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                   LMC_FINGERPRINT_SIZE) == 0)
-            continue;
-        r->coder->progress = NULL; /* who was told of all bytes need not hear of them again */
-        LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
-        return LMC_ERR_CORRUPT;
+        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0,
+                   LMC_ERR_CORRUPT); /* R8-11 */
     }
     return LMC_OK;
 }

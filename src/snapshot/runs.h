@@ -82,15 +82,15 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
     LMC__TRY(lmc__get_varint(c, &block_size));
-    LMC__TRY(lmc__get8(c, &run->prediction));
-    LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     /* R4-43 */
     LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
                    block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
                    (block_size & (block_size - 1)) == 0,
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    LMC__TRY(lmc__get8(c, &run->prediction));
+    LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     if (run->prediction > LMC__PREDICT_OWN) {
         run->conversion = run->prediction - LMC__PREDICT_OWN;
         run->prediction = LMC__PREDICT_OWN;

@@ -6,7 +6,7 @@
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
  * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take

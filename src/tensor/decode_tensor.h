@@ -67,7 +67,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
     const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
     const size_t temp_size = t->wave.temp_size;
-    job->base = base ? base + (size_t)start : NULL;
+    job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));

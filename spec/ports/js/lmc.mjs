@@ -543,8 +543,8 @@ function readTensorEntry(body, file, before, endBefore) {
         tensor.generation = body.u8();
         const measure = body.u8();
         tensor.error = body.u32();
-        corruptIf(tensor.generation === 0 || measure === 0, "Generation or Measure of a tensor is 0");
         unsupportedIf(measure >= MEASURES.length, "Measure of a tensor");
+        corruptIf(tensor.generation === 0 || measure === 0, "Generation or Measure of a tensor is 0");
         tensor.measure = MEASURES[measure];
     }
     return tensor;

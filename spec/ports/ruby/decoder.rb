@@ -252,8 +252,8 @@ class Decoder
     gap = form[1] == 1 ? body.v.tap { |g| must(g.positive?, 'Gap') } : 0
     dtype, shape, size = form.odd? ? [reference.dtype, reference.shape, reference.size] : type(body)
     loss = form[2] == 1 ? body.take(6).unpack('CCV') : [0, 0, 0]
-    must(form[2].zero? || loss[0].positive? && loss[1].positive?, 'Generation or Measure')
     must(loss[1] <= 3, 'Measure', :UNSUPPORTED)
+    must(form[2].zero? || loss[0].positive? && loss[1].positive?, 'Generation or Measure')
     Tensor.new(name, dtype, shape, end_ + gap, size, loss)
   end
 

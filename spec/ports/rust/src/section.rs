@@ -313,8 +313,8 @@ fn read_tensor(input: &mut Reader<'_>, before: &[Tensor], end: u64) -> Result<Te
     let mut loss = Loss::default();
     if has_loss {
         loss = Loss { generation: input.u8()?, measure: input.u8()?, error: input.u32()? };
-        check(loss.generation != 0 && loss.measure != 0, "Generation or Measure of a tensor is 0")?;
         ensure(loss.measure <= 3, Status::Unsupported, "Measure of a tensor")?;
+        check(loss.generation != 0 && loss.measure != 0, "Generation or Measure of a tensor is 0")?;
     }
     Ok(Tensor { name, dtype, shape, offset, size, loss, fingerprint: Fingerprint::default() })
 }
