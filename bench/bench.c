@@ -594,9 +594,9 @@ static void measure_sparse(size_t size)
             options.dtype = dtypes[i];
             options.prediction = old;
             options.prediction_size = size;
-            /* 1 Mi elements and the largest block */
-            for (options.log2_block = 20; options.log2_block <= (i ? 21 : 22);
-                 options.log2_block += i ? 1 : 2) {
+            /* up to the largest block, of 4 MiB */
+            for (options.log2_block = 20; options.log2_block <= (i ? 20 : 21);
+                 options.log2_block++) {
                 int rep, tier, way;
                 cap = lmc_tensor_bound(size, &options);
                 ws_size = lmc_tensor_workspace_size(&options);

@@ -48,7 +48,6 @@ static void measure(const char *name, const uint8_t *src, const uint8_t *base, s
     options.dtype = dtype;
     options.prediction = base;
     options.prediction_size = base ? size : 0;
-    options.log2_block = base ? 20 : 0; /* as the command has it */
     cap = lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     enc = allocate(cap);

@@ -114,7 +114,6 @@ static void measure_rows(const char *name, const uint8_t *src, const uint8_t *ba
     job.options.dtype = dtype;
     job.options.prediction = base;
     job.options.prediction_size = base ? size : 0;
-    job.options.log2_block = base ? 20 : 0; /* as the command has it */
     job.options.level = LMC_LEVEL_MAX;
     job.cap = lmc_tensor_bound(size, &job.options) + peer_bound(size);
     job.ws_size = lmc_tensor_workspace_size(&job.options);

@@ -240,7 +240,6 @@ static void measure_set(const char *name, const uint8_t *src, const uint8_t *bas
     options.dtype = dtype;
     options.prediction = base;
     options.prediction_size = base ? size : 0;
-    options.log2_block = base ? 20 : 0; /* as the command has it */
     memset(&job, 0, sizeof job);
     job.src = src;
     job.base = base;
