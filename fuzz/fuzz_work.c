@@ -14,7 +14,7 @@
 #define MOST_INPUT ((size_t)1 << 17)
 #define MOST_OUTPUT ((uint64_t)48 << 20)
 #define FACTOR 64
-#define FREE_WORK ((uint64_t)FACTOR << 23)
+#define FREE_WORK ((uint64_t)FACTOR << 22)
 
 enum {
     RESTORE,
