@@ -291,7 +291,7 @@ def delta():
     for number, (name, data) in enumerate(files.items()):
         if len(data) >= 64 and any(data[32:48]):
             base = fingerprints.get(data[32:48], files['bases/weights.lmc'] if 'bases/weights.lmc' in files else b'')
-            for fail in range(4 if len(base) < 16384 else 1):
+            for fail in range(4 if len(base) < 16384 else number % 16 == 0):
                 yield base + data + Bits().add(0, 12).add(number, 4).bytes(8) + struct.pack('<II', 16 + number % 2 * 8 + fail * 32, len(base))
     for number, (data, base) in enumerate(made()):
         for fail in range(6 if base and len(base) < 16384 else 1):
