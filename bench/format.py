@@ -79,17 +79,6 @@ def experts(n):
     return [("model.layers.0.mlp.experts.%d.%s_proj.weight" % (i, name), "BF16", (768, 2048)) for i in range(n) for name in ("gate", "up", "down")]
 
 
-def shards(tensors, n):
-    """In the order of the state, as many bytes in each, as Hugging Face's writer divides a model."""
-    each, parts, filled = sum(map(size_of, tensors)) / n, [[]], 0
-    for tensor in tensors:
-        if filled + size_of(tensor) > each * len(parts) and len(parts) < n:
-            parts.append([])
-        parts[-1].append(tensor)
-        filled += size_of(tensor)
-    return parts
-
-
 # ---- writing them ----
 
 def data_of(tensor, i, step):
@@ -104,13 +93,14 @@ def data_of(tensor, i, step):
     return data.tobytes()[:size_of(tensor)].ljust(size_of(tensor), b"\0")
 
 
-def write_safetensors(path, tensors, numbers, step):
+def write_model(path, tensors, step):
     """As safetensors' own writer: wide dtypes first, then by name."""
+    numbers = {tensor[0]: i for i, tensor in enumerate(tensors)}
     order = sorted(tensors, key=lambda t: (-WIDTH[t[1]], t[1], t[0]))
     header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, dtype, shape in order:
-        size = size_of((name, dtype, shape))
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+    for tensor in order:
+        size = size_of(tensor)
+        header[tensor[0]] = {"dtype": tensor[1], "shape": list(tensor[2]), "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -118,17 +108,6 @@ def write_safetensors(path, tensors, numbers, step):
         f.write(struct.pack("<Q", len(text)) + text)
         for tensor in order:
             f.write(data_of(tensor, numbers[tensor[0]], step))
-
-
-def write_model(path, parts, step):
-    """A file, or a directory of shards."""
-    numbers = {t[0]: i for i, t in enumerate(t for part in parts for t in part)}
-    if len(parts) == 1:
-        write_safetensors(path, parts[0], numbers, step)
-        return
-    os.mkdir(path)
-    for i, part in enumerate(parts):
-        write_safetensors("%s/model-%05d-of-%05d.safetensors" % (path, i + 1, len(parts)), part, numbers, step)
 
 
 # ---- taking files apart ----
@@ -173,50 +152,45 @@ def read(path):
         return f.read()
 
 
-def show(name, kind, path, n):
+def show(name, path, n):
     data = read(path)
     found, n_blocks = take_apart(data)
-    cells = [found[c] / n for c in ("FILE", "RUN ", "blocks", "BLKS", "INDX", "text")] + [(len(data) - found["payload"]) / n]
-    print("| %s | %s | %d | %d | %s |" % (name, kind, n, n_blocks, " | ".join("%.1f" % c for c in cells)), flush=True)
+    cells = [found["FILE"], found["RUN "], found["blocks"] + found["BLKS"], found["INDX"], len(data) - found["payload"]]
+    print("| %s | %d | %d | %s |" % (name, n, n_blocks, " | ".join("%.1f" % (cell / n) for cell in cells)), flush=True)
 
 
 def metadata(lmc):
-    print("| model | file | tensors | blocks | FILE | RUN | headers of blocks | BLKS | INDX | texts | all |\n|---|---|---|---|---|---|---|---|---|---|---|")
-    for name, parts in (("48 matrices of 3 MiB", [experts(16)]), ("Qwen3-30B-A3B", [qwen3_30b_a3b()]), ("Qwen3-30B-A3B, 16 shards", shards(qwen3_30b_a3b(), 16)),
-                        ("DeepSeek-V3", [deepseek_v3()])):
-        n = sum(map(len, parts))
+    print("| file | tensors | blocks | FILE | RUN | blocks, BLKS | INDX | all |\n|---|---|---|---|---|---|---|---|")
+    for name, tensors in ("48 x 3 MiB", experts(16)), ("Qwen3-30B-A3B", qwen3_30b_a3b()):
         with tempfile.TemporaryDirectory() as d:
-            old, new = (d + x + (".safetensors" if len(parts) == 1 else "") for x in ("/old", "/new"))
-            write_model(old, parts, 0)
-            write_model(new, parts, 1)
-            run(lmc, "-f", "-o", d + "/full.lmc", new)
-            show(name, "full", d + "/full.lmc", n)
-            run(lmc, "-f", "-o", d + "/delta.lmc", "--base", old, new)
-            show(name, "delta", d + "/delta.lmc", n)
+            for step in (0, 1):
+                write_model("%s/%d" % (d, step), tensors, step)
+            run(lmc, "-f", "-o", d + "/full", d + "/1")
+            show(name, d + "/full", len(tensors))
+            run(lmc, "-f", "-o", d + "/delta", "--base", d + "/0", d + "/1")
+            show(name + ", delta", d + "/delta", len(tensors))
     with tempfile.TemporaryDirectory() as d:
         os.mkdir(d + "/text")
         words = read(os.path.join(ROOT, "README.md"))
         for i in range(300):
             with open("%s/text/%03d.txt" % (d, i), "wb") as f:
                 f.write(words[i * 61 % (len(words) - 1024):][:1024])
-        run(lmc, "-f", "-o", d + "/text.lmc", d + "/text")
-        show("300 files of 1 KB of text, for each file", "full", d + "/text.lmc", 300)
+        run(lmc, "-f", "-o", d + "/full", d + "/text")
+        show("300 files of 1 KB", d + "/full", 300)
 
 
 def reads(lmc, program):
-    print("| tensors | file | size | INDX | to open | to read a tensor |\n|---|---|---|---|---|---|")
+    print("| tensors | full: open | read | delta: open | read | delta of it: open | read |\n|---|---|---|---|---|---|---|")
     for tensors in (small(1), small(300), qwen3_30b_a3b(), deepseek_v3()):
-        name = tensors[len(tensors) // 2][0]
         with tempfile.TemporaryDirectory() as d:
+            files, cells = [], []
             for step in (0, 1, 2):
-                write_model("%s/%d.safetensors" % (d, step), [tensors], step)
-            run(lmc, "-f", "-o", d + "/0.lmc", d + "/0.safetensors")
-            run(lmc, "-f", "-o", d + "/1.lmc", "--base", d + "/0.lmc", d + "/1.safetensors")
-            run(lmc, "-f", "-o", d + "/2.lmc", "--base", d + "/1.lmc", "--base", d + "/0.lmc", d + "/2.safetensors")
-            for kind, files in (("full", "0"), ("delta and its base", "10"), ("delta of a delta, and both", "210")):
-                said = subprocess.run([program, name, *(d + "/%s.lmc" % f for f in files)], check=True, stdout=subprocess.PIPE).stdout.decode().strip()
-                data = read(d + "/%s.lmc" % files[0])
-                print("| %d | %s | %d | %d | %s |" % (len(tensors), kind, len(data), struct.unpack_from("<Q", data, len(data) - TRAILER + 8)[0], said), flush=True)
+                write_model("%s/%d" % (d, step), tensors, step)
+                run(lmc, "-f", "-o", "%s/%d.lmc" % (d, step), *(part for file in files for part in ("--base", file)), "%s/%d" % (d, step))
+                files.insert(0, "%s/%d.lmc" % (d, step))
+                said = subprocess.run([program, tensors[len(tensors) // 2][0], *files], check=True, stdout=subprocess.PIPE).stdout
+                cells.append(said.decode().strip())
+            print("| %d | %s |" % (len(tensors), " | ".join(cells)), flush=True)
 
 
 if len(sys.argv) == 3 and sys.argv[1] == "metadata":

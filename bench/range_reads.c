@@ -2,7 +2,8 @@
  *
  *   cc -O2 -I. bench/range_reads.c -o build/range_reads && build/range_reads TENSOR FILE [BASE...]
  *
- * Each BASE is the base of the file before it. Says: opening | reading the tensor, over all files.
+ * Each BASE is the base of the file before it. Says: opening | reading the tensor,
+ * requests / bytes, over all files.
  * SPDX-License-Identifier: MIT */
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
@@ -34,8 +35,7 @@ static int say(counted *files, int n, const char *end)
         n_bytes += files[i].n_bytes;
         files[i].n_requests = files[i].n_bytes = 0;
     }
-    return printf("%lu request%s, %lu bytes%s", n_requests, n_requests == 1 ? "" : "s", n_bytes,
-                  end);
+    return printf("%lu / %lu%s", n_requests, n_bytes, end);
 }
 
 int main(int argc, char **argv)
