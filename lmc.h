@@ -962,10 +962,11 @@ typedef struct lmc_reader_options {
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
  * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor: rows of the table of blocks are read when
- * they are wanted. Memory: the index, about 200 bytes and its name for each tensor, 16 for each
- * block that was looked up; while reading, blocks as the writer, and up to 16 MiB of code. A delta
- * may be opened without its base, to list it; to read it takes the base (LMC_ERR_BASE_MISSING). */
+ * 8,000 blocks, one call more for a part of a tensor, or of a delta: rows of the table of blocks
+ * are read when they are wanted. Memory: the index, about 200 bytes and its name for each tensor,
+ * 16 for each block that was looked up; while reading, blocks as the writer, and up to 16 MiB of
+ * code. A delta may be opened without its base, to list it; to read it takes the base
+ * (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -26149,6 +26150,7 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
             end = run->run.start + run->run.size;
             if (run->prediction == LMC_OK)
                 run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
+            LMC__CHECK(run->prediction != LMC_ERR_MEMORY, LMC_ERR_MEMORY);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }

@@ -58,6 +58,7 @@ static FILE *silence;
 #include "../cli/input/base.c"
 #include "../cli/input/common.c"
 #include "../cli/input/damage.c"
+#include "../cli/input/depths.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
 #include "../cli/input/lost.c"
@@ -75,6 +76,7 @@ static FILE *silence;
 #include "../cli/verb/apply_journal.c"
 #include "../cli/verb/apply_patches.c"
 #include "../cli/verb/apply_place.c"
+#include "../cli/verb/series_chain.c"
 #include "../cli/verb/series_manifest.c"
 #include "../cli/verb/series_open.c"
 

@@ -14,7 +14,7 @@
 #define MOST_INPUT ((size_t)1 << 17)
 #define MOST_OUTPUT ((uint64_t)48 << 20)
 #define FACTOR 64
-#define FREE_WORK ((uint64_t)FACTOR << 23)
+#define FREE_WORK ((uint64_t)FACTOR << 22)
 
 enum {
     RESTORE,
@@ -110,17 +110,20 @@ static void check_work(unsigned way, uint64_t in, uint64_t out, uint64_t n_free)
     static const char *const names[WAYS] = {"restore",      "restore by reader", "read files",
                                             "read tensors", "read pieces",       "read members",
                                             "salvage"};
-    static double worst[WAYS];
+    static double worst[WAYS], largest[WAYS];
     const uint64_t work = fuzz_decoded + bytes_read;
-    const double ratio = (double)work / (double)(in + out + 1);
+    const double ratio = (double)work / (double)(in + out + 1),
+                 share = (double)work / (double)(FACTOR * (in + out) + n_free * FREE_WORK);
     note(way, 0, work);
     note(way, 1, 16 * work / (in + out + 1));
     FUZZ_CHECK(work <= FACTOR * (in + out) + n_free * FREE_WORK);
-    if (ratio > worst[way] && getenv("FUZZ_WORK"))
+    if ((ratio > worst[way] || share > largest[way]) && getenv("FUZZ_WORK")) {
         fprintf(stderr, "%-18s %12llu for %8llu + %8llu: %10.2f, %.3f of what it may\n", names[way],
-                (unsigned long long)work, (unsigned long long)in, (unsigned long long)out,
-                worst[way] = ratio,
-                (double)work / (double)(FACTOR * (in + out) + n_free * FREE_WORK));
+                (unsigned long long)work, (unsigned long long)in, (unsigned long long)out, ratio,
+                share);
+        worst[way] = ratio > worst[way] ? ratio : worst[way];
+        largest[way] = share > largest[way] ? share : largest[way];
+    }
     fuzz_decoded = bytes_read = 0;
 }
 

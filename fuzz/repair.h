@@ -16,6 +16,7 @@ typedef struct repairer {
     lmc__digester digester; /* of the file at hand, number `file` */
     lmc__hasher hasher;
     size_t file;
+    int are_ended; /* all files so far */
     uint32_t n_sections;
     unsigned used; /* features */
     uint64_t position;
@@ -80,14 +81,16 @@ static enum lmc_status end_file(repairer *r)
 static enum lmc_status end_stream(repairer *r)
 {
     if (r->listing.n_streams == 0) return LMC_OK;
-    for (;;) {
+    while (!r->are_ended) {
         const uint64_t size = lmc__listed_at(&r->listing, r->file)->file.size;
         if (size != LMC_UNKNOWN_SIZE && r->digester.absorbed != size) return LMC_OK;
         LMC__TRY(end_file(r));
-        if (r->file + 1 == r->listing.n_files) return LMC_OK;
+        r->are_ended = r->file + 1 == r->listing.n_files;
+        if (r->are_ended) break;
         r->file++;
         begin_file(r);
     }
+    return LMC_OK;
 }
 
 /* The next bytes of the stream, which has them. */
@@ -156,6 +159,7 @@ static enum lmc_status repair_files(repairer *r, const uint8_t *body, size_t siz
     r->starts[r->listing.n_streams - 1] = r->n_restored;
     r->position = 0;
     r->file = stream->first_file;
+    r->are_ended = 0;
     begin_file(r);
     return LMC_OK;
 }

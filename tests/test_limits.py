@@ -25,7 +25,7 @@ from encoder import Block, Group, Run, Src, T, build, gap_mode, nested_masks, pa
 
 LMC = os.environ.get("LMC", os.path.join(ROOT, "build", "lmc"))
 SECONDS, FIXED, STACK, PRINTED = 30, 128 << 20, 256 << 10, 128
-LOOK, COMPARE, MAKE = 24, 32, 64  # times the size: to check, list, restore, salvage; to compare, take out; to make another file of it
+LOOK, COMPARE, MAKE = 32, 32, 64  # times the size: to check, list, restore, salvage; to compare, take out; to make another file of it
 LONG, BRIEF, VERBOSE = "--long" in sys.argv, "--brief" in sys.argv, "-v" in sys.argv
 ONLY = [a for a in sys.argv[1:] if not a.startswith("-")]
 SCALE = 10 if LONG else 1

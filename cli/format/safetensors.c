@@ -350,8 +350,8 @@ static int read_field(struct header *h, const struct header_string *key, unsigne
 }
 
 /* start: where the data begins, from which offsets count */
-static enum container_result check_entry(struct container *c, struct entry_of_tensor *e,
-                                         size_t name_size, uint64_t start)
+static enum container_result check_described(struct container *c, struct entry_of_tensor *e,
+                                             size_t name_size, uint64_t start)
 {
     lmc_tensor *t = &e->t;
     uint64_t bytes;
@@ -399,7 +399,7 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
         if (!read_items(h, depth + 1, read_field, &e)) return 0;
     } else if (!skip_value(h, key, depth, user)) return 0;
     e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
-    h->result = check_entry(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
+    h->result = check_described(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
     if (h->result != CONTAINER_OK) return 0;
     tensors =
         (lmc_tensor *)header_grow(h, c->tensors, &h->tensors_room, c->n_tensors, sizeof *tensors);

@@ -49,7 +49,7 @@ static void place_above(struct walk_up *w, size_t next)
     }
 }
 
-static int needs_its_like(const struct link_of_chain *l)
+static int is_unchanged(const struct link_of_chain *l)
 {
     return l->wanted && memcmp(l->wanted, l->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
@@ -62,7 +62,7 @@ void measure_depths(struct link_of_chain *list, size_t n)
     size_t n_bases = 0, n_whole;
     for (size_t i = 0; i < n; i++) {
         list[i].depth = UINT32_MAX;
-        if (!needs_its_like(&list[i])) by_fingerprint[n_bases++] = &list[i];
+        if (!is_unchanged(&list[i])) by_fingerprint[n_bases++] = &list[i];
         if (list[i].wanted) w.by_wanted[w.n_deltas++] = &list[i];
         else place(&w, &list[i], 0);
     }

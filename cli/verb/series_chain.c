@@ -21,7 +21,7 @@
 /* -- entries in order -- */
 
 /* Of one fingerprint, the shallowest first; of those, the first of the list. */
-static int compare_fingerprints(const void *a, const void *b)
+static int compare_by_fingerprint(const void *a, const void *b)
 {
     const struct snapshot *x = *(const struct snapshot *const *)a,
                           *y = *(const struct snapshot *const *)b;
@@ -122,7 +122,7 @@ void index_series(struct series *s)
 {
     free(s->by_fingerprint);
     free(s->by_name);
-    s->by_fingerprint = number_entries(s, compare_fingerprints);
+    s->by_fingerprint = number_entries(s, compare_by_fingerprint);
     s->by_name = number_entries(s, compare_snapshot_names);
     sort_numbers(s);
 }
@@ -134,13 +134,13 @@ void reindex_entry(struct series *s, const struct snapshot *e)
     while (list[i] != number) i++;
     for (; i > 0; i--) {
         const struct snapshot *before = &s->list[list[i - 1]];
-        if (compare_fingerprints(&before, &e) < 0) break;
+        if (compare_by_fingerprint(&before, &e) < 0) break;
         list[i] = list[i - 1];
         list[i - 1] = number;
     }
     for (; i + 1 < s->n; i++) {
         const struct snapshot *behind = &s->list[list[i + 1]];
-        if (compare_fingerprints(&e, &behind) < 0) break;
+        if (compare_by_fingerprint(&e, &behind) < 0) break;
         list[i] = list[i + 1];
         list[i + 1] = number;
     }

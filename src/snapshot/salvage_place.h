@@ -215,6 +215,7 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
             end = run->run.start + run->run.size;
             if (run->prediction == LMC_OK)
                 run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
+            LMC__CHECK(run->prediction != LMC_ERR_MEMORY, LMC_ERR_MEMORY);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }
