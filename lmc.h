@@ -22929,10 +22929,11 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
                                         size_t size)
 {
+    const uint64_t body_size = size; /* which may be less than the format's limit can be */
     if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
         !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
         return LMC_ERR_ARGUMENT;
-    if (size > LMC__MAX_BODY_SIZE || w->n_sections == UINT32_MAX) return LMC_ERR_LIMIT;
+    if (body_size > LMC__MAX_BODY_SIZE || w->n_sections == UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__append(&w->sections, NULL, LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__append(&w->sections, body, size));
     lmc__put_section_header(w->sections.data + w->sections.size - size - LMC__SECTION_HEADER_SIZE,
