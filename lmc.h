@@ -28220,7 +28220,7 @@ LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *pa
                                               const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
-    uint64_t file_size;
+    uint64_t file_size = 0;
     enum lmc_status status;
     void *const alloc_user = writer ? writer->options.alloc_user : NULL;
     if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
