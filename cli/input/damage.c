@@ -182,7 +182,7 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
 {
     const lmc_source source = source_of_archive(a);
     lmc_reader_options options;
-    lmc_salvage *salvage;
+    lmc_salvage *salvage = NULL;
     lmc_damage damage;
     enum lmc_status status, why = LMC_OK;
     memset(&options, 0, sizeof options);

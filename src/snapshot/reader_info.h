@@ -69,7 +69,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     LMC__TRY(lmc__get_section(&section, head, k));
     LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
-    LMC__CHECK(k->crc32c(0, dst, (size_t)size) == section.body_crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
+               LMC_ERR_CHECKSUM);
     return LMC_OK;
 }
 
