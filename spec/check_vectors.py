@@ -69,8 +69,8 @@ def bases_of(entry):
 def links_of(entry):
     """The symbolic links that the metadata tells of."""
     for item in entry.get("metadata", []):
-        if raw(item, "key") == b"lmc.links" and "links" in entry["needs"] and "or" not in entry:   # otherwise nobody makes them
-            parts = raw(item, "value").split(b"\0")
+        if raw(item, "key") == b"lmc.links" and not any(rule.startswith("L-") for rule in entry.get("rules", [])):
+            parts = raw(item, "value").split(b"\0")   # of a broken value, which nobody looks at, there are no pairs
             return {path[1:]: target for path, target in zip(parts[0::2], parts[1::2]) if path[:1] == b"s"}
     return {}
 

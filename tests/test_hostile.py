@@ -417,7 +417,7 @@ class Terminal(Hostile):
         with open(here + b, "r+b") as f:
             f.seek(200)
             f.write(b"\xff" * 8)
-        for code, *args in ((3, "-t", b), (3, "-d", "-o", bad + b"3", b), (3, "verify", b), (0, "salvage", "-f", "-o", bad + b"4", b), (0, "-l", b), (0, "apply", b, old), (0, "diff", a, b)):
+        for code, *args in ((3, "-t", b), (3, "-d", "-o", bad + b"3", b), (3, "verify", b), (0, "salvage", "-f", "-o", bad + b"4", b), (0, "-l", b), (3, "apply", b, old), (0, "diff", a, b)):
             tell(code, *args)
         os.rename(here + a, here + bad + b"moved")
         for code, *args in ((3, "-t", b), (0, "-d", "-o", bad + b"5", c), (4, "verify", b, c), (0, "-l", "-v", b), (4, "diff", old, b),

@@ -34,16 +34,6 @@ static uint64_t read_incompatible(const uint8_t *header)
     return bits;
 }
 
-/* A version that only one byte says, while the checksum of the header says that it is another. */
-static int is_damaged_version(const uint8_t *header)
-{
-    uint8_t copy[LMC_FILE_HEADER_SIZE];
-    lmc_snapshot_info info;
-    memcpy(copy, header, sizeof copy);
-    copy[8] = LMC_FORMAT_MAJOR;
-    return header[8] != LMC_FORMAT_MAJOR && lmc_header_parse(copy, sizeof copy, &info) == LMC_OK;
-}
-
 /* Some bytes of the magic were changed, but not most. */
 static int is_nearly(const uint8_t *bytes)
 {
@@ -95,8 +85,6 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
         return fail(CODE_ERROR, name,
                     "is a file of a draft of the format, before 1.0: restore it with the lmc "
                     "that wrote it");
-    if (status == LMC_ERR_VERSION && is_damaged_version(header))
-        return fail_damaged(name, LMC_ERR_CHECKSUM, HEADER_DAMAGED);
     if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
         return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
                     header[8], header[9]);
