@@ -13374,10 +13374,10 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth (from level max on: by half),
- * and turns out to be; 2  else without the prediction: the best so far; 3  then the delta in fewer
- * bytes than that, unless the sample was sure that it is worth nothing, or 1 has shown that it
- * takes more than the best.
+ *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
+ *   2  else without the prediction: the best so far
+ *   3  then the delta in fewer bytes, unless the sample was sure that it is worth nothing, or 1
+ *      has shown that it takes more than the best
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one
@@ -18357,9 +18357,7 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
     size_t at, end, from, n, i = 0, left = 0; /* of piece i */
-    for (; i < job->n_pieces; i++)
-        lmc__piece_at(c, job, i)->crc = 0, lmc__piece_at(c, job, i)->sum = 0;
-    if (i) left = lmc__piece_at(c, job, i = 0)->size;
+    if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
         memcpy(copy, job->job.src + at, end - at);
@@ -18419,6 +18417,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
+    if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
         lmc__store_job(c->wave.k, block); /* its slot has room */

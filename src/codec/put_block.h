@@ -76,10 +76,10 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth (from level max on: by half),
- * and turns out to be; 2  else without the prediction: the best so far; 3  then the delta in fewer
- * bytes than that, unless the sample was sure that it is worth nothing, or 1 has shown that it
- * takes more than the best.
+ *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
+ *   2  else without the prediction: the best so far
+ *   3  then the delta in fewer bytes, unless the sample was sure that it is worth nothing, or 1
+ *      has shown that it takes more than the best
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one

@@ -222,9 +222,7 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
     size_t at, end, from, n, i = 0, left = 0; /* of piece i */
-    for (; i < job->n_pieces; i++)
-        lmc__piece_at(c, job, i)->crc = 0, lmc__piece_at(c, job, i)->sum = 0;
-    if (i) left = lmc__piece_at(c, job, i = 0)->size;
+    if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
         memcpy(copy, job->job.src + at, end - at);
@@ -284,6 +282,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
+    if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
         lmc__store_job(c->wave.k, block); /* its slot has room */
