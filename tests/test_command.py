@@ -1555,7 +1555,7 @@ class BadSnapshots(Case):
         for bit in bits:
             data = bytearray(self.good)
             data[bit // 8] ^= 1 << bit % 8
-            self.check(bytes(data), (1, 3) if bit // 8 in (8, 9) else (3,), "bit %d" % bit)
+            self.check(bytes(data), (1,) if bit // 8 == 8 else (3,), "bit %d" % bit)
 
     def test_flipped_bits_and_access_by_index(self):
         rng = random.Random(12)
@@ -1574,8 +1574,8 @@ class BadSnapshots(Case):
         self.check(b"\x28\xb5\x2f\xfd" + self.good[4:], (3,), "magic of zstd")
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
         self.check(b"\x8c" + self.good[1:], (1,), "a draft")
-        self.check(self.good[:8] + bytes([0]) + self.good[9:], (3,), "major version 0, and no CRC of it")
-        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (3,), "newer major version, and no CRC of it")
+        self.check(self.good[:8] + bytes([0]) + self.good[9:], (1,), "major version 0, and no CRC of it")
+        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
         for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"), ("magic_of_drafts", "draft of the format, before 1.0: restore it with the lmc that wrote it"),
                            ("incompatible_bit_4", "a newer lmc and uses feature bit 4"), ("section_critical_sign", "a newer lmc and uses what this one does not know: update")):

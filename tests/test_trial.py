@@ -348,8 +348,8 @@ class Damage(Case):
         self.write("text.lmc", data.replace(b"\r\n", b"\n"))
         for args in (("-t",), ("-l",)):
             self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
-        self.write("version.lmc", data[:8] + b"\3" + data[9:])  # no newer version: its checksum says otherwise
-        self.lmc("-t", "version.lmc", code=3, says="in the header")
+        self.write("version.lmc", data[:8] + b"\3" + data[9:])  # what follows the version of another format is not for this reader to check
+        self.lmc("-t", "version.lmc", code=1, says="written by a newer lmc, in format 3.0: update lmc")
         for back in (200, 30):  # the index and the trailer: a file was named that is intact
             self.write("end.lmc", data[:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
             for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("verify",), ("cat",)):
