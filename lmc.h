@@ -1707,6 +1707,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
 #define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
 #define LMC__LAYOUT_SHIFT 5u    /* of Coding */
 #define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
+#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
@@ -1893,6 +1894,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
+    unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
@@ -3979,7 +3981,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: call(8);                                                                              \
     }
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -6538,12 +6540,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
     const size_t per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
-    __m512i sum[8], words[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
+                          r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = words[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
         left = root->left.list;
@@ -6577,13 +6580,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        LMC__UNROLL for (p = 0; p < width; p++) words[p] = _mm512_add_epi64(words[p], v[p]);
+        if (streaming.sum)
+            LMC__UNROLL for (p = 0; p < width; p++) words = _mm512_add_epi64(words, v[p]);
         lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width);
-        LMC__UNROLL for (p = 1; p < width; p++) words[0] = _mm512_add_epi64(words[0], words[p]);
-        done.sum = lmc__sum_words_avx512(words[0]);
+        done.sum = lmc__sum_words_avx512(words);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
@@ -6591,8 +6594,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * The order is tested in any case, and the sum is always taken. Elements of 8 bytes test
- * everything, once for 512 bytes. */
+ * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -7113,8 +7115,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
- * Byte p of an element of class c goes to the next place of the list classes->row[c][p].
- * classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
+ * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
+ * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
+ * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
  * The vector tiers find an element's class without a table look-up: the classes are intervals of
  * keys, one behind the other, so a class is the elements whose key is not above its highest one and
@@ -7135,7 +7138,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * slack, for all are written at the same time.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they and the lists must not overlap. The sizes of the lists
+ * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes of the lists
  * come from count_classes with the same grouping. The encoder calls this for each block of a delta,
  * and again where coding has used up the lists (lmc__make_classes). */
 
@@ -7149,6 +7152,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
 {
     const size_t from = done->n;
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -7162,9 +7166,13 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
                                : lmc__residual(v, b, width, LMC__ORDER_INTEGER);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        /* A list grows by one byte in all planes of the class alike, so one `at` serves
+        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
          * all. */
-        LMC__UNROLL for (p = 0; p < width; p++) { classes->row[c][p][at] = (uint8_t)(r >> 8 * p); }
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
+            *to = (uint8_t)(r >> 8 * p);
+        }
     }
     done->n = from + m;
     memcpy(done->next, next, sizeof next);
@@ -7221,7 +7229,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     uint8_t copy[LMC__STRIP_SIZE];
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
@@ -7261,6 +7269,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             if (width >= 8) lmc__split_step_neon(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
                 planes[p][2 * j] = v[p];
                 planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
             }
@@ -7285,7 +7294,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
                 const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
-                LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
             next[c] += (size_t)(ones >> 56);
@@ -7348,7 +7357,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
  *     m                      0 1 0 1 0 0 ...     what the class adds
  *
- * A store of 16 bytes for each half, class and plane, whatever the number of elements. Its
+ * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
  * which begins where the first one's elements end, puts that right.
  *
@@ -7359,7 +7368,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                                            lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
     const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -7396,10 +7405,12 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
-            /* before: elements of the classes before c */
+            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
+             * the top plane always is, and saying so spares the test. */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -7408,7 +7419,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 {
                     const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
                     const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                         _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
                                          _mm_shuffle_epi8(half[j][p], places));
                 }
@@ -7471,7 +7482,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
 {
     const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
     const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -7505,6 +7516,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -7512,7 +7525,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
                             m = _kandn_mask64(above, here);
             const __m512i places = _mm512_mask_compress_epi8(up, m, up);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++)
+            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
                 const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];
@@ -7565,9 +7578,10 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 
 /*
  * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
- * element gives the element of dst. dst may be base: a step reads its elements of base before it
- * writes any. Returns the CRC-32C of dst.
+ * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
+ * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
+ * make a residual, which with base's element gives the element of dst. dst may be base: a step
+ * reads its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
@@ -7585,7 +7599,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
  * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class. next counts all
+/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
  * classes' elements here, also of those without a list: nothing depends on it then. The loops below
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -7593,6 +7607,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -7603,10 +7618,12 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
+        /* a natural plane has a byte for each element, in place i; a class's list is at its own
+         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            const lmc__side *const side = &sides->side[c][p];
-            r |= (uint64_t)(side->list ? side->list[at] : side->value) << 8 * p;
+            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
+            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
         r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
                                           : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
@@ -7644,23 +7661,27 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them.
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
+ * replaces them behind the loop over classes. So that loop need not know which planes are natural.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
 } lmc__spread;
 
-/* Once a block. */
+/* Once a block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
-    const unsigned n_classes = block->grouping->n_classes;
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
     unsigned p, c;
     memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
     for (c = 0; c < n_classes; c++)
-        for (p = 0; p < block->width; p++) {
+        for (p = first; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
@@ -7690,7 +7711,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -7728,6 +7749,9 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
+        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
@@ -7787,7 +7811,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                                              lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
@@ -7836,6 +7860,9 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
+            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
@@ -7909,7 +7936,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const int streams = streaming.is_on && dst != base;
     const enum lmc__order order = block->order;
@@ -7950,6 +7977,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
@@ -10958,7 +10987,7 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
  *     0  sync B2         a mark to look for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
- *     3  grouping        classes - 1 | sparse (spec 5.2)
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
@@ -11029,19 +11058,20 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
+ *      those that a grouping leaves, and a sparse block has none
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
-                   layout = coding >> LMC__LAYOUT_SHIFT;
+                   layout = coding >> LMC__LAYOUT_SHIFT, natural = grouping >> LMC__NATURAL_SHIFT;
     const int is_predicted = (coding & LMC__PREDICTED) != 0;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
                    order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_QUANTIZED && grouping < 2 * LMC__SPARSE,
+                   layout <= LMC__LAYOUT_QUANTIZED,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -11058,6 +11088,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
     if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
     LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)),
+               LMC_ERR_CORRUPT);
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -12913,6 +12946,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
                                           ? LMC__MORE_CLASSES
                                           : max_classes);
     delta->grouping.n_classes = m.n_classes;
+    delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->order = order;
     delta->sparse = m.sparse && changes->n > 0;
@@ -12973,16 +13007,34 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* Wide elements of which most are zero are sparse, or each of their planes would say again which
- * ones are. (Of two bytes, only few have a second one.) */
-static int lmc__is_mostly_equal(const lmc__block *sample)
+/* The layout of a delta of wide elements whose changes are not listed. If most are zero it is
+ * sparse, or each of their planes would say again which ones are. Else the lowest planes that are
+ * noise in spite of the prediction stay in natural order: to group them would save nothing. (Of two
+ * bytes, only few have a second one.) */
+static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
+                               const lmc__block *sample)
 {
+    const unsigned width = sample->width;
+    const lmc__grouping one = {1, 0, {0}};
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_equal = 0;
-    if (!sample->may_group || sample->width <= 2) return 0;
+    unsigned p;
+    if (!sample->may_group || width <= 2) return;
     for (i = 0; i < sample->n; i++)
-        n_equal += lmc__load_element(sample->src, i, sample->width) ==
-                   lmc__load_element(sample->base, i, sample->width);
-    return n_equal > sample->n / 2;
+        n_equal += lmc__load_element(sample->src, i, width) ==
+                   lmc__load_element(sample->base, i, width);
+    delta->sparse = n_equal > sample->n / 2;
+    if (delta->sparse || delta->grouping.n_classes == 1) return;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
+                      &one);
+    for (p = 0; p + 1 < width; p++) {
+        uint32_t *const counts = e->scratch->counts[p];
+        memset(counts, 0, sizeof e->scratch->counts[p]);
+        lmc__count_bytes(counts, rows->row[p], sample->n);
+        if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
+        delta->grouping.n_natural = p + 1;
+    }
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
@@ -13044,7 +13096,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) lmc__choose_layout(e, delta, &rows, &sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
@@ -13063,9 +13115,10 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
  *
- * In a sparse delta each class has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, then class by
- * class the lists of its planes. */
+ * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
+ * has a mask, one bit for each element, 1 if it has changed, and its
+ * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
+ * then class by class the lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
@@ -13091,7 +13144,7 @@ typedef struct lmc__grouped {
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
  *
- * A residual is zero if its bytes are in all planes. The mask's last byte ends in zeros, as it
+ * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's last byte ends in zeros, as it
  * must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
@@ -13167,7 +13220,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
     return 1;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Sets g->crc. Returns 0 if the prediction has
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
+ * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the prediction has
  * changed: then other elements would be in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
@@ -13198,7 +13252,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     const lmc__grouping *const grouping = &g->delta->grouping;
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
-        for (p = 0; p < g->block->width; p++)
+        for (p = grouping->n_natural; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
@@ -13270,7 +13324,7 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes;
+    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -13280,7 +13334,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     g.delta = delta;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
-    if (n_classes - 1 > (size_t)(e->end - e->out)) return 0;
+    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
@@ -13294,6 +13348,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     } else {
         e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
+    for (p = 0; p < n_natural; p++)
+        g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
+    e->out += n_natural * n;                /* delta there are none */
     if (!lmc__push_classes(e, &g)) return 0;
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
@@ -13301,7 +13358,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
-        for (p = 0; p < block->width; p++)
+        for (p = n_natural; p < block->width; p++)
             if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
     }
     return (size_t)(e->out - dst);
@@ -13364,7 +13421,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     coding->layout = LMC__LAYOUT_PLANES;
     coding->order = delta->order;
     coding->is_predicted = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u);
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
+                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
     coding->content_crc = content_crc;
     coding->payload_size = payload_size;
     coding->has_sum = 0;
@@ -14175,11 +14233,12 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- *     payload   | thresholds | masks, if sparse | class 0: lists of planes 0 .. w-1 | class 1 | ...
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. */
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -14191,7 +14250,8 @@ typedef struct lmc__grouped_payload {
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
  * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. */
+ * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
+ * (block_header.h). */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -14201,6 +14261,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     const uint8_t *thresholds;
     unsigned c;
     g->sparse = (header & LMC__SPARSE) != 0;
+    grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
@@ -14256,11 +14317,15 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < g->grouping.n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, info->n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = 0; p < width; p++)
+        for (p = g->grouping.n_natural; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
