@@ -7138,9 +7138,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * slack, for all are written at the same time.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes of the lists
- * come from count_classes with the same grouping. The encoder calls this for each block of a delta,
- * and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
+ * of the lists come from count_classes with the same grouping. The encoder calls this for each
+ * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
 /* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
@@ -13021,8 +13021,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     unsigned p;
     if (!sample->may_group || width <= 2) return;
     for (i = 0; i < sample->n; i++)
-        n_equal += lmc__load_element(sample->src, i, width) ==
-                   lmc__load_element(sample->base, i, width);
+        n_equal +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
     delta->sparse = n_equal > sample->n / 2;
     if (delta->sparse || delta->grouping.n_classes == 1) return;
     for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
@@ -13144,8 +13144,8 @@ typedef struct lmc__grouped {
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
  *
- * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's last byte ends in zeros, as it
- * must. */
+ * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
+ * last byte ends in zeros, as it must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -13221,8 +13221,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the prediction has
- * changed: then other elements would be in the classes than were counted. */
+ * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
+ * prediction has changed: then other elements would be in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
