@@ -143,9 +143,8 @@ static void take_block(struct dump *d, uint32_t number)
     if (!take_fields(d, "Header_CRC:c", &v[8])) return;
     check_crc(d, d->at - 4, "Header_CRC", v[8], crc);
     if ((v[1] & (v[1] - 1)) || v[1] > 8 || v[1] == 0 || v[2] >> 5 > 2 || (v[2] & 0x18) ||
-        (v[2] & 3) == 3 || v[3] >> 5)
-        fault(d, DUMP_NEWER, d->at - 23,
-              "Width, Coding or Grouping is unknown: of a newer version");
+        (v[2] & 3) == 3)
+        fault(d, DUMP_NEWER, d->at - 23, "Width or Coding is unknown: of a newer version");
     if (v[4] < 1 || v[4] * v[1] > LARGEST_BLOCK || v[5] > LARGEST_BLOCK)
         fault(d, DUMP_DAMAGED, d->at - 20, "N_Elements or Payload_Size is out of range");
     d->crc = 0;
