@@ -25,8 +25,8 @@
 #                          catch
 #   make budget            lines, code, words and bytes of compressed cases, against limits and what
 #                          was recorded; make budget-record records them
-#   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
-#                          build/quick/
+#   make bench             measure, and write a page and plots to build/results/; QUICK=1 make
+#                          bench: a trial, to build/quick/
 #   make install           the command, its other names unlmc and lmccat, the manual page,
 #                          completions for bash, zsh and fish, lmc.h, a static library of it and
 #                          lmc.pc (LIBDIR) below PREFIX

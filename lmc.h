@@ -4813,7 +4813,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
  * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
- * cost as much in instructions: bench/avx2-cycles.md has what was tried.
+ * cost as much in instructions: bench/tried.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -10185,7 +10185,7 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
  * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
  * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
  * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
@@ -10916,7 +10916,7 @@ typedef struct lmc__encoder {
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
  * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.md has the curve.
+ * would have taken for it. bench/levels.py draws the curve.
  *
  * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
  * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
@@ -18347,7 +18347,7 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
 
 /* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
  * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/speed.md ("The command") has 1/4 to 2 MiB. */
+ * from there. bench/tried.md has 1/4 to 2 MiB. */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
