@@ -94,6 +94,7 @@
  *   LMC_REALLOC(user, ptr, old_size, new_size)
  *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
  *   LMC_NO_SIMD          the portable code only
+ *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
  *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
  *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
@@ -1370,8 +1371,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
+ * drop static functions that nobody calls. */
+#ifdef LMC_NO_AVX512
+#define LMC__MAY_BE_UNUSED unused
+#else
+#define LMC__MAY_BE_UNUSED
+#endif
 #define LMC__AVX512                                                                                \
-    __attribute__((target(LMC__AVX2_FEATURES                                                       \
+    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+                   target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
@@ -10192,7 +10201,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
@@ -10309,6 +10318,8 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 #endif
 #if LMC__X86
     case LMC_TIER_AVX2: return lmc__avx2_kernels();
+#endif
+#if LMC__X86 && !defined(LMC_NO_AVX512)
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE

@@ -27,6 +27,7 @@
  *   LMC_REALLOC(user, ptr, old_size, new_size)
  *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
  *   LMC_NO_SIMD          the portable code only
+ *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
  *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
  *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
