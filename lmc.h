@@ -18,6 +18,7 @@
  *       #include "lmc.h"
  *
  *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
+ *   Those who only read may take include/lmc_read.h or include/lmc_decode.h in its place.
  *
  * CONTRACT
  *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
@@ -64,6 +65,9 @@
  */
 #ifndef LMC_H
 #define LMC_H
+#ifdef LMC_VERSION
+#error "lmc.h, lmc_decode.h and lmc_read.h have the same names: include one of them"
+#endif
 
 /* == api.h ===================================================================================== */
 

@@ -78,7 +78,7 @@ def main():
     files = [os.path.relpath(os.path.join(d, f), SRC) for d, _, fs in os.walk(SRC) for f in fs
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is not named in src/lmc.h.in" % f for f in files
-              if f not in order and f != "lmc.h.in" and not f.endswith(NOT_ALONE)]
+              if f not in order and not f.endswith((".in",) + NOT_ALONE)]
     errors += check_floors(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):

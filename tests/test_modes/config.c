@@ -1,9 +1,12 @@
 /* config.c - whatever LMC_NO_ENCODER, LMC_NO_QUANTIZE, LMC_NO_SNAPSHOT and LMC_NO_SALVAGE have left
  * of lmc.h works. What they take away is neither declared nor called here. Known bytes stand in for
- * an encoder that may not be there.
+ * an encoder that may not be there. HEADER: one that was made so (include/).
  *   config VECTOR    a snapshot with quantised blocks (spec/vectors/valid/example_quantised.lmc) */
 #define LMC_IMPLEMENTATION
-#include "../../lmc.h"
+#ifndef HEADER
+#define HEADER "../../lmc.h"
+#endif
+#include HEADER
 
 #include <stdio.h>
 
