@@ -79,7 +79,6 @@
  * No build flags select instructions: the best tier of the machine is found at run time. See
  * "tools" at the end for functions that query and limit it.
  */
-
 #include <stddef.h>
 #include <stdint.h>
 #ifndef LMC_NO_STDIO

@@ -55,7 +55,7 @@
  * These leave out parts of the library, and the declarations of what is missing; any of them go
  * together:
  *
- *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names. Implies LMC_NO_SALVAGE
+ *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
  *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
@@ -79,7 +79,6 @@
  * No build flags select instructions: the best tier of the machine is found at run time. See
  * "tools" at the end for functions that query and limit it.
  */
-
 #include <stddef.h>
 #include <stdint.h>
 #ifndef LMC_NO_STDIO
@@ -893,7 +892,6 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
                                                           const char *src_path,
                                                           const lmc_compress_options *options);
 #endif
-
 #endif /* LMC_NO_SNAPSHOT */
 
 /* -- tools -- */
@@ -15549,8 +15547,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens and frees readers of both kinds: of intact files, and of damaged ones (lmc_salvage), which
- * are a reader with more behind it. Only this file knows that there are two.
+/* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
+ * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Joins src/ to lmc.h, the one file that users include, and to the headers of include/, which have
-less.
+"""Joins src/ to lmc.h, the one file that users include, and to the headers of include/.
 
   tools/amalgamate.py           writes them
   tools/amalgamate.py --check   fails if one of them is not what src/ makes
@@ -18,8 +17,9 @@ src/api.h.
 A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once
 for each tier. Its comments are kept the first time only.
 
-The frames of include/ have a head of their own. What follows is @CUT NAME...@: the text of lmc.h
-behind its head, without what it leaves out where these macros are defined.
+src/lmc_salvage.h.in is another frame, for what stands behind lmc.h. Of the headers that have less
+than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
+it leaves out where these macros are defined.
 """
 import os
 import re
@@ -42,7 +42,7 @@ def expand(name, done):
     for line in read(name).split("\n"):
         include = INCLUDE.match(line)
         depth += line.startswith("#if") - line.startswith("#endif")
-        if not include:
+        if not include or include[1] == "lmc.h":
             own.append(line)
         elif include[1].endswith(".inl"):
             own += expand_template(include[1], done)
@@ -152,19 +152,22 @@ def cut(text, defined):
 
 
 def finish(text):
-    version = re.search(r'#define LMC_VERSION "(.*)"', text)[1]
+    version = re.search(r'#define LMC_VERSION "(.*)"', read("api.h"))[1]
     return text.replace("@VERSION@", version).replace("@CONTENTS@", contents(text))
 
 
-def join():
-    """lmc.h, but for what stands in for others."""
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(expand("lmc.h.in", [])))
+def join(frame, done):
+    """A header, but for what stands in for others. done: the files that it need not have; all that
+    it has are added."""
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(expand(frame, done)))
 
 
 def amalgamate():
     """{path: text} of all headers."""
-    whole = join()
+    done = []
+    whole = join("lmc.h.in", done)
     headers = {"lmc.h": finish(whole)}
+    headers["include/lmc_salvage.h"] = finish(join("lmc_salvage.h.in", done))
     body = whole.split("\n */\n", 1)[1]
     for name in ("lmc_decode.h", "lmc_read.h"):
         head, names, _ = re.split(r"@CUT (.*)@\n", read(name + ".in"))
@@ -191,7 +194,7 @@ def write(path, text):
 
 def main():
     if sys.argv[1:2] == ["--cut"] and len(sys.argv) > 3:
-        write(sys.argv[2], finish(cut(join(), sys.argv[3:])))
+        write(sys.argv[2], finish(cut(join("lmc.h.in", []), sys.argv[3:])))
         return
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit(__doc__)
