@@ -221,7 +221,7 @@ static void describe_place(const struct second_look *l, char text[DAMAGE_TEXT])
     int is_begun = 0, is_found = 0;
     *text = 0;
     if (!l->path || !S_ISREG(l->source->st.st_mode)) return;
-    if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
+    if (open_archive_of_source(&a, l->source, l->o) != CODE_OK || l->lacks_base ||
         try_archive_index(&a, l->base) != LMC_OK) {
         if (look_for_damage(&a, l->base, text) == LMC_OK) *text = 0;
         close_archive(&a);
@@ -245,4 +245,27 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
         return l->o->bases->code;
     describe_place(l, where);
     return fail_snapshot_at(s->name, s->header, status, where);
+}
+
+int check_payload(const char *path, const struct common *o)
+{
+    struct source s;
+    struct second_look l;
+    lmc_restore_options options;
+    int code = open_source(&s, path);
+    memset(&options, 0, sizeof options);
+    init_second_look(&l, &s, NULL, o);
+    l.lacks_base = 1;
+    if (code == CODE_OK) {
+        enum lmc_status status;
+        progress_start(s.name, s.size);
+        status = restore_source(&l, &options, NULL);
+        progress_clear();
+        if (status != LMC_OK) code = fail_restore(&l, status);
+        if (s.fd == STDIN_FILENO && lseek(s.fd, (off_t)s.start, SEEK_SET) < 0 && code == CODE_OK)
+            code = fail_errno(s.name, errno, "cannot read it again");
+    }
+    close_second_look(&l);
+    close_source(&s);
+    return code;
 }

@@ -55,4 +55,8 @@ void close_second_look(struct second_look *l);
  * which file and tensor it is. Before close_second_look(). */
 int fail_restore(const struct second_look *l, enum lmc_status status);
 
+/* That nothing of a delta, a regular file, is damaged, as far as that shows without its base: all
+ * but what its payloads mean together with it. Reports what is damaged, and where. */
+int check_payload(const char *path, const struct common *o);
+
 #endif
