@@ -48,12 +48,12 @@ struct verification {
 
 /* A verified snapshot: its files one after another. */
 struct stage {
-    int fd; /* of the scratch file; -1: there is none */
+    struct second_look again; /* without scratch file */
+    int fd;                   /* of the scratch file; -1: there is none */
     struct archive archive;
     struct outlet outlet;
     uint64_t *starts; /* of the files */
     size_t n_files, room;
-    struct second_look again; /* without scratch file */
     const struct common *o;
     int code; /* what writing has reported */
 };
@@ -334,7 +334,6 @@ static int restore_node(struct verification *v, const struct node *node, const l
     if (code == CODE_OK) {
         enum lmc_status status;
         options.read_back = stage_read;
-        options.user = stage;
         progress_start(s.name, s.size);
         status = restore_source(&stage->again, &options, fingerprint);
         progress_clear();
