@@ -38,8 +38,8 @@ static const struct topic topics[] = {
          "                         turn a file or directory into the next one, in place\n"
          "  lmc diff FROM TO       what has changed, tensor by tensor, and about what a\n"
          "                         delta would take\n"
-         "  lmc stats SNAPSHOT...  what they are made of and how they change, as table,\n"
-         "                         JSON or pictures (--svg PREFIX)\n"
+         "  lmc stats SNAPSHOT...  what they are made of and how they change, as table or\n"
+         "                         JSON\n"
          "  lmc fold --base BASE DELTA... -o OUT\n"
          "                         one delta out of a chain of them\n"
          "  lmc rebase --onto NEW|none FILE -o OUT\n"
@@ -433,8 +433,7 @@ static const struct topic topics[] = {
              "Lines at the end tell what else differs: in files of tensors the bytes that are\n"
              "in none (headers, pickles, metadata), files of tensors that have come or gone,\n"
              "and where symbolic links lead.\n"},
-    {"stats", "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [LEVEL] [--base PATH]...\n"
-              "      SNAPSHOT...\n"
+    {"stats", "  lmc stats [--json] [-v] [LEVEL] [--base PATH]... SNAPSHOT...\n"
               "\n"
               "Each SNAPSHOT is a .lmc file, another file or a directory; a .lmc file that is a\n"
               "delta finds what it is made of among the others. Of each, for each dtype, and\n"
@@ -458,9 +457,9 @@ static const struct topic topics[] = {
               "--json      one object with all that is known of each tensor: the planes from\n"
               "            the lowest on, how often each exponent occurs (as it is stored, from\n"
               "            'first' on; it has the 'bias'), sizes in bytes\n"
-              "--svg       PREFIX-compressibility.svg: of each snapshot the planes' entropies\n"
-              "            and what LMC takes; PREFIX-density.svg, of two and more: the share\n"
-              "            of elements that have changed, by tensor and snapshot. -f overwrites\n"},
+              "\n"
+              "Pictures of it are drawn by the Python package, with matplotlib:\n"
+              "python -m lmc_codec.stats PREFIX SNAPSHOT...\n"},
     {"cat", "  lmc cat [--npy] [--f32] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
             "  lmc cat --safetensors [--f32] [--file PATH] [-o OUT] FILE.lmc [TENSOR...]\n"
             "\n"

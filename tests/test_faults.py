@@ -665,7 +665,7 @@ def other_layout(k):
     return files
 
 
-READERS = ("stdout", "verify", "test", "diff", "json", "cat", "list")
+READERS = ("stdout", "verify", "test", "diff", "json", "cat", "list", "stats")
 FILE, NEXT, TREE, NEXT_TREE = model(0), model(1), tree(0), tree(1)
 
 SCENARIOS = [
@@ -706,7 +706,7 @@ SCENARIOS = [
     Scenario("cat", packed(FILE), "cat x.lmc a"),
     Scenario("list", packed(TREE), "-l -v x.lmc"),
     Scenario("list_json", packed(TREE), "-l --json x.lmc"),
-    Scenario("stats", sources(a=FILE, b=NEXT), "stats --svg p a b", again="stats -f --svg p a b", between=each_old_or_new),
+    Scenario("stats", sources(a=FILE, b=NEXT), "stats a b"),
     Scenario("series_first", series(0), "series s add step_0", between=series_between, other=same_list),
     Scenario("series_add", series(2), "series s add step_2", between=series_between, other=same_list),
     Scenario("series_add_rm", series(2), "series s add --rm step_2", between=series_between, other=same_list),

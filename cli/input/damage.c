@@ -206,13 +206,6 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
     return status == LMC_OK ? why : status;
 }
 
-int check_whole(struct archive *a)
-{
-    char text[DAMAGE_TEXT];
-    const enum lmc_status status = look_for_damage(a, NULL, text);
-    return status == LMC_OK ? CODE_OK : fail_archive_at(a, status, text);
-}
-
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
 {
     const lmc_base files = files_of_archive(a);
