@@ -11,6 +11,7 @@
 #include "../format/tensors.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../sys/search.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
 
@@ -119,12 +120,8 @@ static int compare_weights(const void *a, const void *b)
 static const struct choice *find_weight_named(const struct choice *const *list, size_t n,
                                               const char *name, const lmc_tensor *moment)
 {
-    size_t low = 0, high = n;
-    while (low < high) { /* the first that is not before */
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(list[middle]->tensor->name, name) < 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, n, strcmp(list[low]->tensor->name, name) < 0);
     for (; low < n && strcmp(list[low]->tensor->name, name) == 0; low++)
         if (is_same_shape(list[low]->tensor, moment)) return list[low];
     return NULL;
@@ -158,10 +155,7 @@ static void find_weights(struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             if (m->list[i].choices[k].meaning.role != ROLE_WEIGHT) continue;
-            if (n == room) {
-                room = room * 2 + 64;
-                list = (const struct choice **)resize((void *)list, room, sizeof *list);
-            }
+            list = (const struct choice **)grow((void *)list, n, &room, sizeof *list);
             list[n++] = &m->list[i].choices[k];
         }
     if (n) qsort((void *)list, n, sizeof *list, compare_weights);
@@ -184,10 +178,7 @@ void find_meanings(struct members *m, const struct policy *p)
             const char *path = name_of_member(&m->list[i]);
             c->meaning = find_meaning(p, path, c->tensor);
             if (!c->meaning.names) continue;
-            if (n == room) {
-                room = room * 2 + 64;
-                list = (struct stem *)resize(list, room, sizeof *list);
-            }
+            list = (struct stem *)grow(list, n, &room, sizeof *list);
             list[n++] = make_stem(c, path);
         }
     pair_moments(list, n);

@@ -8,6 +8,7 @@
 #include "members.h"
 #include "../format/torch_save.h"
 #include "../sys/memory.h"
+#include "../sys/search.h"
 
 /* Rows [begin, end) of the tensor that the first size bytes of the name tell of. */
 struct rows {
@@ -67,10 +68,7 @@ static struct all_rows list_rows(const lmc_base *base)
     for (size_t i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         for (size_t k = 0; k < f->n_tensors; k++) {
-            if (all.n == all.room) {
-                all.room = all.room * 2 + 64;
-                all.list = (struct rows *)resize(all.list, all.room, sizeof *all.list);
-            }
+            all.list = (struct rows *)grow(all.list, all.n, &all.room, sizeof *all.list);
             all.n += (size_t)describe_rows(&all.list[all.n], &f->tensors[k], f->path);
         }
     }
@@ -82,12 +80,8 @@ static struct all_rows list_rows(const lmc_base *base)
  */
 static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
 {
-    size_t low = 0, high = all->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (compare_rows(&all->list[middle], r) <= 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, all->n, compare_rows(&all->list[low], r) <= 0);
     while (low > 0 && compare_stems_of_rows(&all->list[low - 1], r) == 0) {
         low--;
         if (all->list[low].begin < r->begin) break;
@@ -104,10 +98,7 @@ static void add_part(struct parts *p, const struct rows *from, uint64_t offset, 
 {
     lmc_base_part *part;
     if (size == 0) return;
-    if (p->n == p->room) {
-        p->room = p->room * 2 + 64;
-        p->list = (lmc_base_part *)resize(p->list, p->room, sizeof *p->list);
-    }
+    p->list = (lmc_base_part *)grow(p->list, p->n, &p->room, sizeof *p->list);
     part = &p->list[p->n++];
     part->path = from ? from->path : NULL;
     part->name = from ? from->tensor->name : NULL;

@@ -18,6 +18,7 @@
 #include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 
 static void set_reason(struct choice *c, const char *text)
 {
@@ -240,13 +241,9 @@ static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
 {
     lmc_tensor alone;
     int is_identified = 0;
-    size_t first = 0, behind;
+    size_t first;
     if (!m->are_lossy_known) list_lossy(m);
-    for (behind = m->n_lossy; first < behind;) { /* the first whose name is not below */
-        const size_t middle = first + (behind - first) / 2;
-        if (strcmp(m->lossy[middle]->name, t->name) < 0) first = middle + 1;
-        else behind = middle;
-    }
+    FIND_FIRST(first, m->n_lossy, strcmp(m->lossy[first]->name, t->name) < 0);
     for (; first < m->n_lossy && t->loss.generation == 0; first++) {
         const lmc_tensor *const b = m->lossy[first];
         int code;

@@ -121,10 +121,7 @@ struct shifts {
 
 static void add_shift(struct shifts *s)
 {
-    if (s->n == s->room) {
-        s->room = s->room * 2 + 16;
-        s->list = (struct shift *)resize(s->list, s->room, sizeof *s->list);
-    }
+    s->list = (struct shift *)grow(s->list, s->n, &s->room, sizeof *s->list);
     s->list[s->n++] = s->next;
 }
 

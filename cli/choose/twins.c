@@ -12,6 +12,7 @@
 #include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what
  * agrees in all of them and differs elsewhere, such as a copy in which little has changed, is still
@@ -57,10 +58,7 @@ static void add_candidate(struct candidates *c, size_t member, size_t tensor, co
                           enum lmc_conversion conversion)
 {
     struct candidate *new_one;
-    if (c->n == c->room) {
-        c->room = c->room * 2 + 64;
-        c->list = (struct candidate *)resize(c->list, c->room, sizeof *c->list);
-    }
+    c->list = (struct candidate *)grow(c->list, c->n, &c->room, sizeof *c->list);
     new_one = &c->list[c->n++];
     new_one->member = member;
     new_one->tensor = tensor;
@@ -292,10 +290,7 @@ static void add_edge(struct ordering *o, size_t from, size_t to)
 {
     if (o->n_edges && o->edges[o->n_edges - 1].from == from && o->edges[o->n_edges - 1].to == to)
         return;
-    if (o->n_edges == o->room) {
-        o->room = o->room * 2 + 16;
-        o->edges = (struct edge *)resize(o->edges, o->room, sizeof *o->edges);
-    }
+    o->edges = (struct edge *)grow(o->edges, o->n_edges, &o->room, sizeof *o->edges);
     o->edges[o->n_edges].from = from;
     o->edges[o->n_edges++].to = to;
 }
@@ -303,12 +298,8 @@ static void add_edge(struct ordering *o, size_t from, size_t to)
 /* The members that a member needs, then itself; in a circle, whatever comes first. */
 static void rank_member(struct ordering *o, size_t member)
 {
-    size_t low = 0, high = o->n_edges;
-    while (low < high) { /* its first edge */
-        size_t middle = low + (high - low) / 2;
-        if (o->edges[middle].from < member) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, o->n_edges, o->edges[low].from < member);
     o->rank[member] = SIZE_MAX - 1; /* in work */
     for (; low < o->n_edges && o->edges[low].from == member; low++)
         if (o->rank[o->edges[low].to] == SIZE_MAX) rank_member(o, o->edges[low].to);

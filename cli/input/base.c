@@ -23,11 +23,11 @@
 #include "source.h"
 #include "stand_in.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/tree.h"
 
 /* -- a base of files -- */
@@ -35,10 +35,7 @@
 static struct base_file *add_base_file(struct base *b, const char *path, const char *full)
 {
     struct base_file *f;
-    if (b->n_files == b->room) {
-        b->room = b->room * 2 + 16;
-        b->files = (struct base_file *)resize(b->files, b->room, sizeof *b->files);
-    }
+    b->files = (struct base_file *)grow(b->files, b->n_files, &b->room, sizeof *b->files);
     f = &b->files[b->n_files++];
     memset(f, 0, sizeof *f);
     f->path = copy_string(path, strlen(path));
@@ -200,7 +197,6 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
 
 int open_base(struct base *b, const struct common *o)
 {
-    unsigned char bytes[8];
     struct stat st;
     int fd;
     if (b->state >= BASE_OPEN) return CODE_OK;
@@ -214,12 +210,9 @@ int open_base(struct base *b, const struct common *o)
         fd = open(b->name, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
-        error = read_at(fd, 0, bytes, sizeof bytes); /* below 0: it is shorter */
+        b->is_archive = begins_as_snapshot(fd, &error) || has_suffix(b->name);
         close(fd);
-        if (error > 0)
-            return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
-        b->is_archive = has_suffix(b->name) ||
-                        (error == 0 && memcmp(bytes, start_magic, sizeof start_magic) == 0);
+        if (error) return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
     }
     if (b->is_archive || !b->is_target) {
         int code = b->is_archive ? open_archive_file(&b->archive, b->name, o)
@@ -282,13 +275,9 @@ static int compare_paths(const void *a, const void *b)
 /* The number of the first of the sorted files whose path is not less. */
 static size_t search_path(const lmc_file *const *files, size_t n, const char *path)
 {
-    size_t low = 0;
-    while (low < n) {
-        const size_t middle = low + (n - low) / 2;
-        if (strcmp(files[middle]->path, path) < 0) low = middle + 1;
-        else n = middle;
-    }
-    return low;
+    size_t i;
+    FIND_FIRST(i, n, strcmp(files[i]->path, path) < 0);
+    return i;
 }
 
 /* Whether the path is a directory that the snapshot has only as the parent of others. */
@@ -484,10 +473,7 @@ struct walked {
 
 static void add_walked(struct walked *l, struct base *b)
 {
-    if (l->n == l->room) {
-        l->room = l->room * 2 + 16;
-        l->list = (struct base **)resize((void *)l->list, l->room, sizeof *l->list);
-    }
+    l->list = (struct base **)grow((void *)l->list, l->n, &l->room, sizeof *l->list);
     l->list[l->n++] = b;
     b->is_visited = 1;
     if (l->n > MAX_LINKS && b->is_archive) put_away(b);

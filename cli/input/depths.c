@@ -6,6 +6,7 @@
 
 #include "../../lmc.h"
 #include "../sys/memory.h"
+#include "../sys/search.h"
 
 static int compare_fingerprints(const void *a, const void *b)
 {
@@ -35,13 +36,9 @@ static void place_above(struct walk_up *w, size_t next)
 {
     for (; next < w->n_placed; next++) {
         const struct link_of_chain *below = w->order[next];
-        size_t low = 0, high = w->n_deltas;
-        while (low < high) {
-            const size_t middle = low + (high - low) / 2;
-            if (memcmp(w->by_wanted[middle]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) < 0)
-                low = middle + 1;
-            else high = middle;
-        }
+        size_t low;
+        FIND_FIRST(low, w->n_deltas,
+                   memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) < 0);
         for (; low < w->n_deltas && w->by_wanted[low]->depth == UINT32_MAX &&
                memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
              low++)

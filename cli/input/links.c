@@ -7,14 +7,12 @@
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
     struct link *link;
-    if (l->n == l->room) {
-        l->room = l->room * 2 + 16;
-        l->list = (struct link *)resize(l->list, l->room, sizeof *l->list);
-    }
+    l->list = (struct link *)grow(l->list, l->n, &l->room, sizeof *l->list);
     link = &l->list[l->n++];
     link->type = type;
     link->path = copy_string(path, strlen(path));
@@ -88,10 +86,7 @@ int decode_links(struct links *l, const void *value, size_t size)
 void add_seen_file(struct seen_files *seen, const lmc_file *file)
 {
     struct seen_file *f;
-    if (seen->n == seen->room) {
-        seen->room = seen->room * 2 + 16;
-        seen->list = (struct seen_file *)resize(seen->list, seen->room, sizeof *seen->list);
-    }
+    seen->list = (struct seen_file *)grow(seen->list, seen->n, &seen->room, sizeof *seen->list);
     f = &seen->list[seen->n++];
     f->path = copy_string(file->path, strlen(file->path));
     f->is_directory = file->kind == LMC_FILE_DIRECTORY;
@@ -195,15 +190,9 @@ int fail_bad_links(const char *name)
 
 const struct link *find_link_record(const struct links *l, const char *path)
 {
-    size_t low = 0, high = l->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const int order = strcmp(l->list[middle].path, path);
-        if (order == 0) return &l->list[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
-    }
-    return NULL;
+    size_t i;
+    FIND_FIRST(i, l->n, strcmp(l->list[i].path, path) < 0);
+    return i < l->n && strcmp(l->list[i].path, path) == 0 ? &l->list[i] : NULL;
 }
 
 /* -- where links lead -- */

@@ -15,6 +15,7 @@
 #include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
@@ -127,10 +128,7 @@ static void add_goal(struct goals *g, const char *from, const struct stat *st, i
     struct goal *goal;
     char *path = name_output(from, is_restoring, o);
     if (!path) return; /* it is refused when its turn comes */
-    if (g->n == g->room) {
-        g->room = g->room * 2 + 16;
-        g->list = (struct goal *)resize(g->list, g->room, sizeof *g->list);
-    }
+    g->list = (struct goal *)grow(g->list, g->n, &g->room, sizeof *g->list);
     goal = &g->list[g->n];
     *goal = none;
     goal->path = path;
@@ -145,10 +143,7 @@ static void add_goal(struct goals *g, const char *from, const struct stat *st, i
 static void add_operand(struct operand_list *l, const char *path, const struct stat *st)
 {
     struct operand *operand;
-    if (l->n == l->room) {
-        l->room = l->room * 2 + 16;
-        l->list = (struct operand *)resize(l->list, l->room, sizeof *l->list);
-    }
+    l->list = (struct operand *)grow(l->list, l->n, &l->room, sizeof *l->list);
     operand = &l->list[l->n++];
     operand->path = copy_string(path, strlen(path));
     operand->real = NULL;
@@ -231,12 +226,8 @@ static int fail_goal(const struct goal *goal, const char *what, const char *othe
 /* A directory that is restored takes the place of all that is in the old one. */
 static int check_replaced_tree(const struct goal *goal, const struct operand_list *l)
 {
-    size_t low = 0, high = l->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (compare_paths(l->list[middle].real, goal->real) < 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, l->n, compare_paths(l->list[low].real, goal->real) < 0);
     return low < l->n && is_at_or_below(l->list[low].real, goal->real)
                ? fail_goal(goal, "holds the input", l->list[low].path)
                : CODE_OK;

@@ -14,6 +14,7 @@
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../sys/search.h"
 #include "../sys/tree.h"
 
 #define TRAILER_SIZE 40u            /* spec 3.2 */
@@ -63,10 +64,7 @@ int add_place(struct places *p, const char *path, size_t number)
 {
     struct place_entry e;
     if (probe_snapshot(&e, path) != 0) return -1;
-    if (p->n == p->room) {
-        p->room = p->room * 2 + 16;
-        p->list = (struct place_entry *)resize(p->list, p->room, sizeof *p->list);
-    }
+    p->list = (struct place_entry *)grow(p->list, p->n, &p->room, sizeof *p->list);
     e.path = copy_string(path, strlen(path));
     e.number = number;
     p->list[p->n++] = e;
@@ -171,14 +169,9 @@ static void sort_places(struct places *p)
 
 struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n)
 {
-    size_t low = 0, high = p->n;
+    size_t low;
     if (!p->is_sorted) sort_places(p);
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (memcmp(p->list[middle].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0)
-            low = middle + 1;
-        else high = middle;
-    }
+    FIND_FIRST(low, p->n, memcmp(p->list[low].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
     for (*n = 0; low + *n < p->n &&
                  memcmp(p->list[low + *n].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;)
         ++*n;

@@ -19,6 +19,14 @@ const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
 #define BLOCK_PREDICTED 4 /* in Coding */
 #define PREDICTION_BASE 1
 
+int begins_as_snapshot(int fd, int *error)
+{
+    uint8_t bytes[sizeof start_magic];
+    const int result = read_at(fd, 0, bytes, sizeof bytes); /* below 0: it is shorter */
+    *error = result > 0 ? result : 0;
+    return result == 0 && memcmp(bytes, start_magic, sizeof bytes) == 0;
+}
+
 static uint64_t get_le(const uint8_t *bytes, unsigned size)
 {
     uint64_t value = 0;

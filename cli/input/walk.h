@@ -14,6 +14,9 @@
 /* The first and the last bytes of a snapshot. */
 extern const uint8_t start_magic[8], end_magic[8];
 
+/* Whether an open file begins as a snapshot does; *error: 0, or the errno of reading it. */
+int begins_as_snapshot(int fd, int *error);
+
 /* What part of a snapshot is coded against its base: of so many bytes in blocks. */
 struct base_use {
     uint64_t size, predicted_size;

@@ -19,6 +19,7 @@
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)
@@ -49,10 +50,8 @@ static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t nu
                           const lmc_tensor *t)
 {
     struct diff_item *item;
-    if (items->n == items->room) {
-        items->room = items->room * 2 + 64;
-        items->list = (struct diff_item *)resize(items->list, items->room, sizeof *items->list);
-    }
+    items->list =
+        (struct diff_item *)grow(items->list, items->n, &items->room, sizeof *items->list);
     item = &items->list[items->n++];
     item->name = t ? t->name : f->path;
     item->path = f->path;
@@ -84,13 +83,9 @@ static int has_same_type(const struct diff_item *a, const struct diff_item *b)
 static struct diff_item *find_old_item(const struct diff *d, const struct diff_item *item)
 {
     struct diff_item *found = NULL;
-    size_t low = 0, high = d->old_items.n;
+    size_t low;
     int best = -1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(d->old_items.list[middle].name, item->name) < 0) low = middle + 1;
-        else high = middle;
-    }
+    FIND_FIRST(low, d->old_items.n, strcmp(d->old_items.list[low].name, item->name) < 0);
     for (; low < d->old_items.n && strcmp(d->old_items.list[low].name, item->name) == 0; low++) {
         struct diff_item *old = &d->old_items.list[low];
         int likeness = 4 * has_same_type(old, item) + 2 * (old->size == item->size) +

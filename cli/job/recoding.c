@@ -21,6 +21,7 @@
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "writer.h"
 
 /* Bytes that are decoded at once, each block once for large tensors: these are runs of their own,
@@ -75,13 +76,9 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
 static struct choice *find_choice_at(const struct members *m, size_t number, uint64_t offset)
 {
     const struct member *member = number < m->n ? &m->list[number] : NULL;
-    size_t low = 0, high = member ? member->n_tensors : 0;
-    while (low < high) { /* the first that does not end before */
-        size_t middle = low + (high - low) / 2;
-        if (member->tensors[middle].offset + member->tensors[middle].size <= offset)
-            low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, member ? member->n_tensors : 0,
+               member->tensors[low].offset + member->tensors[low].size <= offset);
     return member && low < member->n_tensors && member->tensors[low].offset == offset
                ? &member->choices[low]
                : NULL;

@@ -36,10 +36,7 @@ static enum lmc_status stop_restore(struct restore *r, int code)
 
 static void add_path(struct restore *r, const char *path)
 {
-    if (r->n_paths == r->room_for_paths) {
-        r->room_for_paths = r->room_for_paths * 2 + 16;
-        r->paths = (char **)resize(r->paths, r->room_for_paths, sizeof *r->paths);
-    }
+    r->paths = (char **)grow(r->paths, r->n_paths, &r->room_for_paths, sizeof *r->paths);
     r->paths[r->n_paths++] = copy_string(path, strlen(path));
 }
 
@@ -99,11 +96,8 @@ struct tar_directory {
 static void add_tar_directory(struct restore *r, const lmc_file *file)
 {
     struct tar_directory *d;
-    if (r->n_directories == r->room_for_directories) {
-        r->room_for_directories = r->room_for_directories * 2 + 16;
-        r->directories =
-            (struct tar_directory *)resize(r->directories, r->room_for_directories, sizeof *d);
-    }
+    r->directories = (struct tar_directory *)grow(r->directories, r->n_directories,
+                                                  &r->room_for_directories, sizeof *d);
     d = &r->directories[r->n_directories++];
     d->file = *file;
     d->file.path = copy_string(file->path, strlen(file->path));
@@ -253,10 +247,7 @@ static void add_record(struct restore *r, const lmc_file *file)
 {
     struct record *record;
     if (file->kind != LMC_FILE_REGULAR) return;
-    if (r->n_records == r->room) {
-        r->room = r->room * 2 + 16;
-        r->records = (struct record *)resize(r->records, r->room, sizeof *r->records);
-    }
+    r->records = (struct record *)grow(r->records, r->n_records, &r->room, sizeof *r->records);
     record = &r->records[r->n_records++];
     record->path = copy_string(file->path, strlen(file->path));
     record->size = file->size;

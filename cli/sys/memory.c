@@ -28,6 +28,13 @@ void *resize(void *p, size_t n, size_t size)
     return check_memory(realloc(p, size ? size : 1));
 }
 
+void *grow(void *list, size_t n, size_t *room, size_t size)
+{
+    if (n < *room) return list;
+    *room = *room * 2 + 16;
+    return resize(list, *room, size);
+}
+
 char *copy_string(const char *text, size_t size)
 {
     char *copy = (char *)resize(NULL, size + 1, 1);

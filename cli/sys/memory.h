@@ -21,6 +21,9 @@ void *check_memory(void *p);
 /* realloc() for n things of that size, which never fails and never returns NULL. To be freed. */
 void *resize(void *p, size_t n, size_t size);
 
+/* A list of n things of that size, with room for *room, gets room for one more. */
+void *grow(void *list, size_t n, size_t *room, size_t size);
+
 /* The first size bytes of text with a zero behind them. To be freed. */
 char *copy_string(const char *text, size_t size);
 

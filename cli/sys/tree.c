@@ -35,10 +35,7 @@ static void open_up(const char *path, const struct stat *st)
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
     struct entry *e;
-    if (l->n == l->room) {
-        l->room = l->room * 2 + 16;
-        l->entries = (struct entry *)resize(l->entries, l->room, sizeof *l->entries);
-    }
+    l->entries = (struct entry *)grow(l->entries, l->n, &l->room, sizeof *l->entries);
     e = &l->entries[l->n++];
     memset(e, 0, sizeof *e);
     e->path = copy_string(path, strlen(path));

@@ -16,7 +16,6 @@
 #include "../input/source.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -189,7 +188,7 @@ int lock_target(struct apply *a)
 
 int open_target(struct apply *a)
 {
-    unsigned char bytes[8];
+    int error;
     a->path = realpath(a->name, NULL);
     if (!a->path) return fail_errno(a->name, errno, "cannot find the target");
     if (stat(a->path, &a->st) != 0) return fail_errno(a->name, errno, "cannot access it");
@@ -202,8 +201,7 @@ int open_target(struct apply *a)
         return fail(CODE_ERROR, a->name, "cannot be a target: its side file would be beside it");
     a->lock = -1;
     if (lock_target(a) != CODE_OK) return CODE_ERROR;
-    if (!a->is_tree && read_at(a->lock, 0, bytes, sizeof bytes) == 0 &&
-        memcmp(bytes, start_magic, sizeof start_magic) == 0)
+    if (!a->is_tree && begins_as_snapshot(a->lock, &error))
         return fail(CODE_ERROR, a->name,
                     "is an LMC file itself; apply deltas to what was restored from it, or see 'lmc "
                     "help deltas'");

@@ -35,10 +35,7 @@ void free_choice(struct choice_of_tensors *c, const struct archive *a)
 static struct chosen *add_chosen(struct choice_of_tensors *c, size_t file)
 {
     struct chosen *added;
-    if (c->n == c->room) {
-        c->room = c->room * 2 + 64;
-        c->list = (struct chosen *)resize(c->list, c->room, sizeof *c->list);
-    }
+    c->list = (struct chosen *)grow(c->list, c->n, &c->room, sizeof *c->list);
     added = &c->list[c->n++];
     memset(added, 0, sizeof *added);
     added->file = file;

@@ -107,11 +107,8 @@ static int count_changed_rest(uint64_t *n_changed, const struct diff *d, const s
 static struct file_change *add_file(struct diff_rest *rest, enum diff_kind kind, const char *path)
 {
     struct file_change *c;
-    if (rest->n_files == rest->files_room) {
-        rest->files_room = rest->files_room * 2 + 16;
-        rest->files =
-            (struct file_change *)resize(rest->files, rest->files_room, sizeof *rest->files);
-    }
+    rest->files = (struct file_change *)grow(rest->files, rest->n_files, &rest->files_room,
+                                             sizeof *rest->files);
     c = &rest->files[rest->n_files++];
     memset(c, 0, sizeof *c);
     c->kind = kind;
@@ -185,11 +182,8 @@ static char *copy_or_null(const char *text)
 static void add_link(struct diff_rest *rest, const struct link *old, const struct link *link)
 {
     struct link_change *c;
-    if (rest->n_links == rest->links_room) {
-        rest->links_room = rest->links_room * 2 + 16;
-        rest->links =
-            (struct link_change *)resize(rest->links, rest->links_room, sizeof *rest->links);
-    }
+    rest->links = (struct link_change *)grow(rest->links, rest->n_links, &rest->links_room,
+                                             sizeof *rest->links);
     c = &rest->links[rest->n_links++];
     c->path = copy_or_null(link ? link->path : old->path);
     c->target = copy_or_null(link ? link->target : NULL);

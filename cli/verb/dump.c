@@ -68,10 +68,7 @@ static int take_tensor(struct dump *d)
 
 static void add_file(struct dump *d, uint64_t n_tensors, int is_unknown)
 {
-    if (d->n_files == d->files_room) {
-        d->files_room = d->files_room * 2 + 16;
-        d->files = (struct dumped_file *)resize(d->files, d->files_room, sizeof *d->files);
-    }
+    d->files = (struct dumped_file *)grow(d->files, d->n_files, &d->files_room, sizeof *d->files);
     d->files[d->n_files].n_tensors = n_tensors;
     d->files[d->n_files++].is_unknown = is_unknown;
 }

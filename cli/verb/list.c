@@ -20,6 +20,7 @@
 #include "../input/plain.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "list_plain.h"
 
 /* A record is a tree in memory, which takes up to 80 times its text. The tensors that an honest one
@@ -127,12 +128,8 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
 /* The tensor whose bytes the view has, or some of them; NULL: it has those of none. */
 static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct container_view *v)
 {
-    size_t low = 0, high = f->n_tensors;
-    while (low < high) { /* the first that begins behind it: they ascend */
-        const size_t middle = low + (high - low) / 2;
-        if (f->tensors[middle].offset <= v->offset) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, f->n_tensors, f->tensors[low].offset <= v->offset);
     if (low == 0 || v->offset - f->tensors[low - 1].offset >= f->tensors[low - 1].size) return NULL;
     return &f->tensors[low - 1];
 }

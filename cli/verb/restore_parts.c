@@ -58,24 +58,19 @@ struct extraction {
 
 int is_named_snapshot(const char *path)
 {
-    unsigned char bytes[8];
     struct stat st;
-    int fd, result;
+    int fd, result, error;
     if (has_suffix(path) || is_dash(path)) return 1;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    result = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0 &&
-             memcmp(bytes, start_magic, sizeof start_magic) == 0;
+    result = fd >= 0 && begins_as_snapshot(fd, &error);
     if (fd >= 0) close(fd);
     return result;
 }
 
 static void add_fresh(struct extraction *x, const char *name)
 {
-    if (x->n_fresh == x->room_for_fresh) {
-        x->room_for_fresh = x->room_for_fresh * 2 + 16;
-        x->fresh = (struct fresh *)resize(x->fresh, x->room_for_fresh, sizeof *x->fresh);
-    }
+    x->fresh = (struct fresh *)grow(x->fresh, x->n_fresh, &x->room_for_fresh, sizeof *x->fresh);
     x->fresh[x->n_fresh].directory = x->made.at;
     x->fresh[x->n_fresh++].name = copy_string(name, strlen(name));
 }

@@ -7,6 +7,7 @@
 
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../sys/search.h"
 #include "../../formats/pattern.h"
 
 /* -- patterns -- */
@@ -40,12 +41,8 @@ static int compare_texts(const void *a, const void *b)
 /* The number of the first of the sorted files that is not before the path. */
 static size_t search_file(const struct wanted *w, const char *path)
 {
-    size_t low = 0, high = w->n_files;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (strcmp(w->files[middle], path) < 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, w->n_files, strcmp(w->files[low], path) < 0);
     return low;
 }
 
@@ -83,10 +80,7 @@ static int is_file(const struct wanted *w, const char *path)
 
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
-    if (w->n_led == w->room) {
-        w->room = w->room * 2 + 16;
-        w->list = (struct led *)resize(w->list, w->room, sizeof *w->list);
-    }
+    w->list = (struct led *)grow(w->list, w->n_led, &w->room, sizeof *w->list);
     w->list[w->n_led].real = copy_string(real, strlen(real));
     w->list[w->n_led++].shown = copy_string(shown, strlen(shown));
 }
@@ -141,12 +135,8 @@ static void sort_led(struct wanted *w)
 /* The number of the first link that may lie below the directory. */
 static size_t search_link(const struct wanted *w, const char *directory)
 {
-    size_t low = 0, high = w->links->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (strcmp(w->links->list[middle].path, directory) < 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, w->links->n, strcmp(w->links->list[low].path, directory) < 0);
     return low;
 }
 

@@ -89,10 +89,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
         last->end += range->size;
         return;
     }
-    if (s->n_losses == s->room) {
-        s->room = s->room * 2 + 16;
-        s->losses = (struct loss *)resize(s->losses, s->room, sizeof *s->losses);
-    }
+    s->losses = (struct loss *)grow(s->losses, s->n_losses, &s->room, sizeof *s->losses);
     last = &s->losses[s->n_losses++];
     last->start = range->offset;
     last->end = range->offset + range->size;

@@ -19,6 +19,7 @@
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/temporary.h"
 
 const char *name_loss(enum lmc_status status)
@@ -41,12 +42,8 @@ struct lost_part {
 /* The first loss that ends behind start: they ascend. */
 static size_t find_loss(const struct salvage *s, uint64_t start)
 {
-    size_t low = 0, high = s->n_losses;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (s->losses[middle].end <= start) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, s->n_losses, s->losses[low].end <= start);
     return low;
 }
 

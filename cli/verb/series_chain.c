@@ -15,6 +15,7 @@
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "series_manifest.h"
 #include "series.h"
 
@@ -166,14 +167,10 @@ static int can_be_base(const struct snapshot *e, const uint8_t *fingerprint, uin
 static const struct snapshot *find_sorted(const struct series *s, const uint8_t *fingerprint,
                                           uint64_t below, int only_kept)
 {
-    size_t low = 0, high = s->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (memcmp(s->list[s->by_fingerprint[middle]].fingerprint, fingerprint,
-                   LMC_FINGERPRINT_SIZE) < 0)
-            low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(
+        low, s->n,
+        memcmp(s->list[s->by_fingerprint[low]].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
     for (; low < s->n; low++) {
         const struct snapshot *e = &s->list[s->by_fingerprint[low]];
         if (can_be_base(e, fingerprint, below, only_kept)) return e;
@@ -310,16 +307,12 @@ int check_entry(const struct series *s, const struct snapshot *e)
 /* From the first entry with that number, or a higher one, on: see index_series(). */
 static const size_t *find_numbers(const struct series *s, uint64_t wanted, size_t *n)
 {
-    size_t low = 0, high = s->n_numbers;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        uint64_t number = 0;
-        if (find_number(s->list[s->by_number[middle]].name, &number) && number < wanted)
-            low = middle + 1;
-        else high = middle;
-    }
-    *n = s->n_numbers - low;
-    return s->by_number + low;
+    uint64_t number = 0;
+    size_t i;
+    FIND_FIRST(i, s->n_numbers,
+               find_number(s->list[s->by_number[i]].name, &number) && number < wanted);
+    *n = s->n_numbers - i;
+    return s->by_number + i;
 }
 
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,

@@ -23,6 +23,7 @@
 #include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/tree.h"
 
 #define MANIFEST_VERSION 1
@@ -98,10 +99,7 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
 {
     struct snapshot *e;
     forget_index(s);
-    if (s->n == s->room) {
-        s->room = s->room * 2 + 16;
-        s->list = (struct snapshot *)resize(s->list, s->room, sizeof *s->list);
-    }
+    s->list = (struct snapshot *)grow(s->list, s->n, &s->room, sizeof *s->list);
     e = &s->list[s->n++];
     memset(e, 0, sizeof *e);
     e->name = copy_string(name, strlen(name));
@@ -138,18 +136,12 @@ void free_list(struct series *s)
 
 struct snapshot *find_name(const struct series *s, const char *name)
 {
-    size_t low = 0, high = s->by_name ? s->n : 0;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const int order = strcmp(s->list[s->by_name[middle]].name, name);
-        if (order == 0) return &s->list[s->by_name[middle]];
-        if (order < 0) low = middle + 1;
-        else high = middle;
-    }
-    if (s->by_name) return NULL;
-    for (size_t i = 0; i < s->n; i++)
-        if (strcmp(s->list[i].name, name) == 0) return &s->list[i];
-    return NULL;
+    size_t i;
+    if (s->by_name) FIND_FIRST(i, s->n, strcmp(s->list[s->by_name[i]].name, name) < 0);
+    else
+        for (i = 0; i < s->n && strcmp(s->list[i].name, name) != 0;) i++;
+    if (i < s->n && s->by_name) i = s->by_name[i];
+    return i < s->n && strcmp(s->list[i].name, name) == 0 ? &s->list[i] : NULL;
 }
 
 void look_at_file(struct snapshot *e)

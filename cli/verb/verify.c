@@ -19,6 +19,7 @@
 #include "../sys/memory.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/temporary.h"
 
 struct node {
@@ -64,10 +65,7 @@ static enum lmc_status stage_begin(void *user, const lmc_file *file, size_t numb
 {
     struct stage *stage = (struct stage *)user;
     (void)file;
-    if (number == stage->room) {
-        stage->room = stage->room * 2 + 16;
-        stage->starts = (uint64_t *)resize(stage->starts, stage->room, sizeof *stage->starts);
-    }
+    stage->starts = (uint64_t *)grow(stage->starts, number, &stage->room, sizeof *stage->starts);
     stage->starts[number] = stage->outlet.size;
     return LMC_OK;
 }
@@ -138,13 +136,10 @@ static void place_tree(struct verification *v, struct node *root)
     root->is_placed = 1;
     for (; next < v->n_placed; next++) {
         struct node *parent = v->order[next];
-        size_t low = 0, high = v->n_deltas;
-        while (low < high) { /* the first that wants it */
-            size_t middle = low + (high - low) / 2;
-            if (memcmp(v->by_wanted[middle]->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) < 0)
-                low = middle + 1;
-            else high = middle;
-        }
+        size_t low;
+        FIND_FIRST(low, v->n_deltas,
+                   memcmp(v->by_wanted[low]->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) <
+                       0);
         for (; low < v->n_deltas; low++) {
             struct node *child = v->by_wanted[low];
             if (memcmp(child->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) != 0) break;
