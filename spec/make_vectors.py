@@ -1987,7 +1987,7 @@ def invalid_vectors(v):
     bad_tensors("dtype_empty", "R4-35", "Dtype_Size 0", [T(b"a", b"", (1,), 0, 1)])
     bad_tensors("dtype_too_long", "R4-35", "Dtype_Size 33", [T(b"a", b"D" * 33, (1,), 0, 1)])
     bad_tensors("rank", "R4-37", "Rank 33", [T(b"a", b"U8", (1,) * 33, 0, 1)])
-    for generation, measure in ((0, 0), (0, 1), (0, 3), (1, 0), (255, 0), (1, 4), (1, 255)):
+    for generation, measure in ((0, 0), (0, 1), (0, 3), (1, 0), (255, 0), (0, 4), (1, 4), (1, 255)):
         what = "measure_%d_of_generation_%d" % (measure, generation)
         status = "CORRUPT" if measure <= 3 else "UNSUPPORTED"
         bad_tensors(what, "R4-38", what.replace("_", " ").capitalize(), [T(b"a", b"F32", (1,), 0, 4, (generation, measure, 5)), T(b"b", b"U8", (2,), 4, 2)],
