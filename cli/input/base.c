@@ -23,7 +23,6 @@
 #include "source.h"
 #include "stand_in.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/progress.h"
