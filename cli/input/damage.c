@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../include/lmc_salvage.h"
 #include "common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
