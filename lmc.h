@@ -7,7 +7,7 @@
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
+ *   It writes and reads LMC files of format 1.0 (of the drafts v0.5.0 reads
  *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
  *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
  *

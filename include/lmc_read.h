@@ -1374,6 +1374,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
 #define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
 #define LMC__LAYOUT_SHIFT 5u    /* of Coding */
 #define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
+#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
@@ -1560,6 +1561,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
+    unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
@@ -3600,7 +3602,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: call(8);                                                                              \
     }
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -5003,12 +5005,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
     const size_t per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
-    __m512i sum[8], words[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
+                          r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = words[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
         left = root->left.list;
@@ -5042,13 +5045,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        LMC__UNROLL for (p = 0; p < width; p++) words[p] = _mm512_add_epi64(words[p], v[p]);
+        if (streaming.sum)
+            LMC__UNROLL for (p = 0; p < width; p++) words = _mm512_add_epi64(words, v[p]);
         lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width);
-        LMC__UNROLL for (p = 1; p < width; p++) words[0] = _mm512_add_epi64(words[0], words[p]);
-        done.sum = lmc__sum_words_avx512(words[0]);
+        done.sum = lmc__sum_words_avx512(words);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
@@ -5056,8 +5059,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * The order is tested in any case, and the sum is always taken. Elements of 8 bytes test
- * everything, once for 512 bytes. */
+ * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -5574,9 +5576,10 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 
 /*
  * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
- * element gives the element of dst. dst may be base: a step reads its elements of base before it
- * writes any. Returns the CRC-32C of dst.
+ * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
+ * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
+ * make a residual, which with base's element gives the element of dst. dst may be base: a step
+ * reads its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
@@ -5594,7 +5597,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
  * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class. next counts all
+/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
  * classes' elements here, also of those without a list: nothing depends on it then. The loops below
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -5602,6 +5605,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -5612,10 +5616,12 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
+        /* a natural plane has a byte for each element, in place i; a class's list is at its own
+         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            const lmc__side *const side = &sides->side[c][p];
-            r |= (uint64_t)(side->list ? side->list[at] : side->value) << 8 * p;
+            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
+            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
         r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
                                           : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
@@ -5653,23 +5659,27 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them.
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
+ * replaces them behind the loop over classes. So that loop need not know which planes are natural.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
 } lmc__spread;
 
-/* Once a block. */
+/* Once a block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
-    const unsigned n_classes = block->grouping->n_classes;
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
     unsigned p, c;
     memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
     for (c = 0; c < n_classes; c++)
-        for (p = 0; p < block->width; p++) {
+        for (p = first; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
@@ -5699,7 +5709,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -5737,6 +5747,9 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
+        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
@@ -5796,7 +5809,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                                              lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
@@ -5845,6 +5858,9 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
+            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
@@ -5918,7 +5934,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const int streams = streaming.is_on && dst != base;
     const enum lmc__order order = block->order;
@@ -5959,6 +5975,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
@@ -7250,7 +7268,7 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
  * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
  * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
  * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
@@ -7918,7 +7936,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
  * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.md has the curve.
+ * would have taken for it. bench/levels.py draws the curve.
  *
  * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
  * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
@@ -7939,7 +7957,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
  *     0  sync B2         a mark to look for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
- *     3  grouping        classes - 1 | sparse (spec 5.2)
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
@@ -7980,19 +7998,20 @@ LMC_API size_t lmc_block_bound(size_t size)
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
+ *      those that a grouping leaves, and a sparse block has none
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
-                   layout = coding >> LMC__LAYOUT_SHIFT;
+                   layout = coding >> LMC__LAYOUT_SHIFT, natural = grouping >> LMC__NATURAL_SHIFT;
     const int is_predicted = (coding & LMC__PREDICTED) != 0;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
                    order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_QUANTIZED && grouping < 2 * LMC__SPARSE,
+                   layout <= LMC__LAYOUT_QUANTIZED,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -8009,6 +8028,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
     if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
     LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)),
+               LMC_ERR_CORRUPT);
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -8699,11 +8721,12 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- *     payload   | thresholds | masks, if sparse | class 0: lists of planes 0 .. w-1 | class 1 | ...
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. */
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -8715,7 +8738,8 @@ typedef struct lmc__grouped_payload {
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
  * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. */
+ * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
+ * (block_header.h). */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -8725,6 +8749,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     const uint8_t *thresholds;
     unsigned c;
     g->sparse = (header & LMC__SPARSE) != 0;
+    grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
@@ -8780,11 +8805,15 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < g->grouping.n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, info->n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = 0; p < width; p++)
+        for (p = g->grouping.n_natural; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
@@ -10625,7 +10654,7 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
 
 /* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
  * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/speed.md ("The command") has 1/4 to 2 MiB. */
+ * from there. bench/tried.md has 1/4 to 2 MiB. */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */

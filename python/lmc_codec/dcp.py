@@ -18,19 +18,27 @@ from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
-from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
-from torch.distributed.checkpoint.filesystem import (
-    FileSystem,
-    FileSystemReader,
-    FileSystemWriter,
-    SerializationFormat,
-    _StorageReaderTransforms,
-    _StorageWriterTransforms,
-)
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem
-from torch.distributed.checkpoint.storage import WriteResult
-from torch.futures import Future
+
+#: Releases of PyTorch that this ran with. Some of what it takes from there is private: others may have changed it.
+TESTED = ("2.13",)
+
+try:
+    from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
+    from torch.distributed.checkpoint.filesystem import (
+        FileSystem,
+        FileSystemReader,
+        FileSystemWriter,
+        SerializationFormat,
+        _StorageReaderTransforms,
+        _StorageWriterTransforms,
+    )
+    from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+    from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem
+    from torch.distributed.checkpoint.storage import WriteResult
+    from torch.futures import Future
+except ImportError as error:
+    ran = ", ".join(TESTED)
+    raise ImportError(f"lmc_codec.dcp ran with PyTorch {ran}, and {torch.__version__} differs: {error}") from error
 
 from . import _arrays, _lmc
 from ._base import Base

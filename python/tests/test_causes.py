@@ -14,8 +14,7 @@ import time
 import lmc_codec as lmc
 import numpy as np
 import pytest
-from lmc_codec import _chunks, _errors, _reader, weight_sync
-from lmc_codec._checkpoint import run_ahead
+from lmc_codec import _chunks, _errors, _reader
 
 X = np.random.default_rng(1).standard_normal(60_000).astype(np.float32)
 Y, Z = X + (np.arange(60_000) % 50 == 0), X + (np.arange(60_000) % 20 == 0)
@@ -194,15 +193,6 @@ def test_each_kind_has_its_status(place):
 # -- which argument --
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="of Linux")
-def test_weight_sync_takes_as_many_threads_as_all_else(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(sys, "argv", ["weight_sync", "receive", "a", "b"])
-    for n, expected in ((64, 8), (3, 3)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=n: set(range(n)))
-        assert weight_sync._parse_arguments().threads == lmc._threads.count_threads(None) == expected
-
-
 @pytest.mark.parametrize("threads", ["2", 1.0, True, 0, -1, 1025, 2**31])
 def test_threads(threads, tmp_path):
     path = write(tmp_path / "a.lmc")
@@ -216,8 +206,6 @@ def test_threads(threads, tmp_path):
         lambda: lmc.open(path, threads=threads),
         lambda: lmc.Writer(io.BytesIO(), threads=threads),
         lambda: lmc.Base({"w": X}, threads=threads),
-        lambda: weight_sync.publish(tmp_path, tmp_path, version=1, threads=threads),
-        lambda: weight_sync.receive(tmp_path, tmp_path, threads=threads),
     ):
         with pytest.raises(kind, match="^threads is .* 1 to 1024"):
             call()
@@ -478,13 +466,3 @@ def test_a_fork_in_the_middle_of_a_call(tmp_path):
     assert r.get("w").tobytes() == Y.tobytes()
     w.finish()
     assert lmc.open(sink.getvalue()).get("w").tobytes() == X.tobytes()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is none")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_a_fork_while_reading_ahead():
-    items = run_ahead([1, 2, 3], lambda x: (x, 1), 1)
-    assert next(items) == 1
-    said, closed = in_child(lambda: next(items), items.close)
-    assert "RuntimeError: this process was forked while tensors were read ahead" in said and closed == ""
-    assert list(items) == [2, 3]

@@ -1,5 +1,6 @@
 """lmc_codec.dcp with the real torch.distributed.checkpoint: in one process, and in 1, 2 and 4 that reshard."""
 
+import importlib
 import io
 import os
 import pickle
@@ -20,6 +21,19 @@ import lmc_codec.dcp as lmc  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch: "assuming the intent is to save in a single process"
 # torch raises CheckpointException, which is a BaseException and no Exception
+
+
+def test_which_pytorch(monkeypatch):
+    """This one is named in the module and on the page; with another, what it lacks and which ran is said."""
+    release = ".".join(torch.__version__.split(".")[:2])
+    assert release in lmc.TESTED
+    assert f"PyTorch {release}" in (Path(__file__).parents[2] / "docs" / "dcp.md").read_text()
+    filesystem = sys.modules["torch.distributed.checkpoint.filesystem"]
+    monkeypatch.delattr(filesystem, "_StorageWriterTransforms")
+    monkeypatch.delitem(sys.modules, "lmc_codec.dcp")
+    monkeypatch.setattr(lmc_codec, "dcp", lmc)  # what is imported here is forgotten in the end
+    with pytest.raises(ImportError, match=r"ran with PyTorch [\d., ]+, and \S+ differs: .*_StorageWriterTransforms"):
+        importlib.import_module("lmc_codec.dcp")
 
 
 @pytest.fixture

@@ -6,10 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-from safetensors.torch import save_file
-
 
 def test_the_page(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
@@ -21,23 +17,6 @@ def test_the_page(tmp_path):
     assert "wrong base" in said.stdout and "measure='update'" in said.stdout
     sizes = {path.stem: path.stat().st_size for path in tmp_path.glob("*.lmc")}
     assert sizes["step-1"] < 0.68 * 2 * (4000 * 256 + 256 * 257) and sizes["step-2"] < 0.2 * sizes["step-1"]
-
-
-def test_the_weight_sync_of_the_page(tmp_path):
-    """Three checkpoints as a trainer writes them; the block as it stands; what comes out is the newest one."""
-    pytest.importorskip("xxhash")
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
-    block = re.search(r"^## Weight sync\n\n```py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[1]
-    state = {f"w{i}": torch.randn(100, 300).to(torch.bfloat16) for i in range(3)}
-    for step, name in enumerate(("models/base", "ckpt/step1", "ckpt/step2")):
-        (tmp_path / name).mkdir(parents=True)
-        save_file({k: t + step for k, t in state.items()}, tmp_path / name / "model.safetensors")
-        (tmp_path / name / "config.json").write_text("{}")
-    (tmp_path / "page.py").write_text(block)
-    said = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    got, newest = (tmp_path / name / "model.safetensors" for name in ("local/ckpt", "ckpt/step2"))
-    assert got.read_bytes() == newest.read_bytes()
 
 
 def test_the_page_of_dcp(tmp_path):

@@ -127,10 +127,3 @@ def test_c():
     fails(lambda: lmc._lmc.tensor_encode(b"1", BAD[:12]), ValueError)
     row = (BAD[:12], "F32", (3,), np.zeros(1))
     assert r"\x1B" in fails(lambda: lmc._lmc.Base([row]), ValueError)
-
-
-def test_weight_sync(tmp_path):
-    sync = pytest.importorskip("lmc_codec.weight_sync")
-    os.mkdir(tmp_path / BAD)
-    fails(lambda: sync.receive(tmp_path / "in", tmp_path / BAD), lmc.LMCError)
-    fails(lambda: sync.publish(tmp_path / BAD, tmp_path / "out", version=1), lmc.LMCError)

@@ -1,4 +1,4 @@
-"""vLLM's backend "lmc" for weights that come while it serves. See lmc_codec.vllm."""
+"""vLLM's backend "lmc" for weights that come while it serves. See lmc_integrations.vllm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 from . import weight_sync
 from ._checkpoint import run_ahead
-from ._printable import printable
+from ._core import printable
 
 
 @dataclass
@@ -75,7 +75,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     @staticmethod
     def trainer_send_weights(*unused: Any, **unused_too: Any) -> None:
         """Some versions of vLLM want one."""
-        raise NotImplementedError("trainers call lmc_codec.weight_sync.publish()")
+        raise NotImplementedError("trainers call lmc_integrations.weight_sync.publish()")
 
 
 def _read_checkpoint(directory: str) -> Iterator[tuple[str, torch.Tensor]]:

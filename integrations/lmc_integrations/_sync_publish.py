@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._printable import printable
+from ._core import printable
 from ._sync_codecs import COPY_SIZE, SyncError, SyncWrongBase, find_checksum, find_codec
 from ._sync_files import (
     INDEX,
@@ -32,7 +32,7 @@ from ._sync_files import (
 )
 from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, find_versions, read_number, read_version
 
-LOGGER = logging.getLogger("lmc_codec.weight_sync")
+LOGGER = logging.getLogger("lmc_integrations.weight_sync")
 
 Payload = tuple[Tensor, "bytes | bytearray", str]  # of what has changed: the tensor, its payload, the checksum of its new bytes
 

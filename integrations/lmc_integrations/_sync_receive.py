@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ._printable import printable
+from ._core import printable
 from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase
 from ._sync_files import (
     INDEX,

@@ -1,4 +1,4 @@
-"""lmc_codec.vllm with vLLM's own classes, where vLLM can be imported, and else with stand-ins of what it takes from there."""
+"""lmc_integrations.vllm with vLLM's own classes, where vLLM can be imported, and else with stand-ins of what it takes from there."""
 
 import dataclasses
 import importlib
@@ -10,12 +10,12 @@ import types
 import lmc_codec
 import pytest
 import torch
-from lmc_codec import weight_sync
+from lmc_integrations import weight_sync
 from safetensors.torch import load_file, save_file
 
 
 def make_stand_ins(monkeypatch):
-    """As in vLLM 0.33: names and signatures of what lmc_codec.vllm uses."""
+    """As in vLLM 0.33: names and signatures of what lmc_integrations.vllm uses."""
 
     class DefaultModelLoader:
         @dataclasses.dataclass
@@ -115,16 +115,17 @@ def make_stand_ins(monkeypatch):
 
 
 @pytest.fixture
-def vllm(monkeypatch):
-    """The module lmc_codec.vllm, registered."""
+def vllm(monkeypatch, pretend):
+    """The module lmc_integrations.vllm, registered."""
     try:
         importlib.import_module("vllm.model_executor.model_loader")
     except ImportError:
         make_stand_ins(monkeypatch)
+        pretend("vllm", "0.33.0")
         forget_modules()
     else:
         monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is none
-    module = importlib.import_module("lmc_codec.vllm")
+    module = importlib.import_module("lmc_integrations.vllm")
     module.register()
     module.register()  # as vLLM may
     return module
@@ -132,7 +133,7 @@ def vllm(monkeypatch):
 
 def forget_modules():
     for name in ("vllm", "_vllm_loader", "_vllm_engine"):
-        sys.modules.pop(f"lmc_codec.{name}", None)
+        sys.modules.pop(f"lmc_integrations.{name}", None)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,10 @@ def forget_modules():
         ("vllm.distributed.weight_transfer.factory", {"WeightTransferEngineFactory": object}),
     ],
 )
-def test_other_versions_of_vllm(monkeypatch, caplog, missing, fault):
+def test_parts_that_vllm_lacks(monkeypatch, pretend, caplog, missing, fault):
     """register() runs in every process of every vLLM: what one lacks is left out, the rest is there, and nothing is raised."""
     make_stand_ins(monkeypatch)
+    pretend("vllm", "0.33.0")
     for name in [name for name in sys.modules if name == missing or name.startswith(missing + ".")]:
         monkeypatch.setitem(sys.modules, name, None)
     if fault is not None:
@@ -156,8 +158,8 @@ def test_other_versions_of_vllm(monkeypatch, caplog, missing, fault):
         module.__dict__.update(fault)
         monkeypatch.setitem(sys.modules, missing, module)
     forget_modules()
-    caplog.set_level("INFO", "lmc_codec.vllm")
-    module = importlib.import_module("lmc_codec.vllm")
+    caplog.set_level("INFO", "lmc_integrations.vllm")
+    module = importlib.import_module("lmc_integrations.vllm")
     module.register()
     has_loader, has_engine = "weight_transfer" in missing, "model_loader" in missing
     wanted = {name for name, has in (("_vllm_loader", has_loader), ("_vllm_engine", has_engine)) if has}
@@ -167,6 +169,21 @@ def test_other_versions_of_vllm(monkeypatch, caplog, missing, fault):
         factory = sys.modules["vllm.distributed.weight_transfer.factory"].WeightTransferEngineFactory
         assert list(factory.registry) == ["lmc"]
     module.register()  # once more
+    forget_modules()
+
+
+@pytest.mark.parametrize("version", [None, "0.32.4", "0.34.0", "dev"])
+def test_other_releases_of_vllm(monkeypatch, pretend, caplog, version):
+    """One line, which names those that were tested; nothing is imported of vLLM, and nothing is raised."""
+    for name in ("vllm", "vllm.model_executor", "vllm.distributed"):
+        monkeypatch.setitem(sys.modules, name, None)
+    pretend("vllm", version)
+    forget_modules()
+    module = importlib.import_module("lmc_integrations.vllm")
+    module.register()
+    assert not module._registered
+    (line,) = caplog.records
+    assert line.levelname == "WARNING" and "vllm 0.33" in line.getMessage()
     forget_modules()
 
 
@@ -220,7 +237,7 @@ def get_loader(**options):
 
 def test_the_entry_point():
     points = [x for x in importlib.metadata.entry_points(group="vllm.general_plugins") if x.name == "lmc"]
-    assert not points or points[0].value == "lmc_codec.vllm:register"  # none where the package is not installed
+    assert not points or points[0].value == "lmc_integrations.vllm:register"  # none where the package is not installed
 
 
 def test_load(vllm, tensors, tmp_path, monkeypatch):

@@ -1,15 +1,18 @@
 """Models from LMC files, in transformers; and what decodes ahead of who takes tensors."""
 
 import json
+import os
 import re
+import signal
 import threading
 import time
 from pathlib import Path
 
 import lmc_codec
+import lmc_integrations
 import pytest
 import torch
-from lmc_codec._checkpoint import Checkpoint, run_ahead
+from lmc_integrations._checkpoint import Checkpoint, run_ahead
 
 transformers = pytest.importorskip("transformers")
 
@@ -52,12 +55,12 @@ def test_from_pretrained(model, tmp_path, shard):
     assert len(list((tmp_path / "ours").glob("*.lmc"))) == (1 if shard == "5GB" else 3)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")
     for model_class in (transformers.AutoModelForCausalLM, transformers.LlamaForCausalLM):
-        ours, info = lmc_codec.transformers.from_pretrained(model_class, tmp_path / "ours", output_loading_info=True)
+        ours, info = lmc_integrations.transformers.from_pretrained(model_class, tmp_path / "ours", output_loading_info=True)
         assert type(ours) is type(theirs) and not info["missing_keys"] and not info["unexpected_keys"]
         assert_same(ours, theirs)
         assert ours.lm_head.weight is ours.model.embed_tokens.weight and not ours.training
         assert ours.generation_config.max_new_tokens == 77 and ours.name_or_path == str(tmp_path / "ours")
-    wide = lmc_codec.transformers.from_pretrained(transformers.AutoModel, tmp_path / "ours", dtype=torch.float32)
+    wide = lmc_integrations.transformers.from_pretrained(transformers.AutoModel, tmp_path / "ours", dtype=torch.float32)
     assert wide.embed_tokens.weight.dtype == torch.float32
     assert torch.equal(wide.embed_tokens.weight, theirs.model.embed_tokens.weight.float())
 
@@ -67,7 +70,7 @@ def test_snapshot_of_a_directory(model, tmp_path):
     with lmc_codec.Writer(tmp_path / "model.lmc") as w:
         for file in sorted((tmp_path / "theirs").iterdir()):
             w.add_file(file, file.name)
-    ours = lmc_codec.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path / "model.lmc")
+    ours = lmc_integrations.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path / "model.lmc")
     assert_same(ours, model)
     assert ours.generation_config.max_new_tokens == 77
 
@@ -85,7 +88,7 @@ def test_delta(model, tmp_path):
         {name: t for name, t in other.state_dict().items() if name != "lm_head.weight"},
         tmp_path / "two" / "model.safetensors.lmc", base=tmp_path / "one" / "model.safetensors.lmc",
     )  # fmt: skip
-    load = lmc_codec.transformers.from_pretrained
+    load = lmc_integrations.transformers.from_pretrained
     for base in (tmp_path / "one", tmp_path / "one" / "model.safetensors.lmc"):
         assert_same(load(transformers.AutoModelForCausalLM, tmp_path / "two", base=base), other)
     with pytest.raises(lmc_codec.MissingBaseError):
@@ -97,7 +100,7 @@ def test_delta(model, tmp_path):
 def test_delta_of_a_snapshot(model, tmp_path):
     """Its config.json is a delta, too."""
     other = transformers.LlamaForCausalLM(model.config).to(torch.bfloat16)
-    load, auto = lmc_codec.transformers.from_pretrained, transformers.AutoModelForCausalLM
+    load, auto = lmc_integrations.transformers.from_pretrained, transformers.AutoModelForCausalLM
     for name, saved, base in (("one", model, None), ("two", other, tmp_path / "one.lmc")):
         saved.save_pretrained(tmp_path / name)
         with lmc_codec.Writer(tmp_path / f"{name}.lmc", base=base) as w:
@@ -115,7 +118,7 @@ def test_options(model, tmp_path):
     theirs = transformers.AutoModelForCausalLM
     model.save_pretrained(tmp_path / "theirs" / "part")
     save(model, tmp_path / "ours" / "part")
-    load = lmc_codec.transformers.from_pretrained
+    load = lmc_integrations.transformers.from_pretrained
     generation = transformers.GenerationConfig(max_new_tokens=3)
     options = {"use_cache": False, "attn_implementation": "eager", "dtype": torch.float32, "output_attentions": True,
                "generation_config": generation, "subfolder": "part"}  # fmt: skip
@@ -145,7 +148,7 @@ def test_options(model, tmp_path):
 def test_refusals(model, tmp_path):
     directory = tmp_path / "ours"
     save(model, directory, max_shard_size="60KB")
-    load = lmc_codec.transformers.from_pretrained
+    load = lmc_integrations.transformers.from_pretrained
     with pytest.raises(TypeError, match="state_dict"):
         load(transformers.AutoModelForCausalLM, directory, state_dict={})
     index = directory / "model.safetensors.index.json"
@@ -208,9 +211,27 @@ def test_ahead():
     assert threading.active_count() == n
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is none")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
+def test_a_fork_while_reading_ahead():
+    items = run_ahead([1, 2, 3], lambda x: (x, 1), 1)
+    assert next(items) == 1
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)  # rather killed than waiting for ever
+        try:
+            next(items)
+        except RuntimeError as error:
+            items.close()
+            os._exit(7 if "was forked while tensors were read ahead" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert list(items) == [2, 3]
+
+
 def test_the_page(model, tmp_path, monkeypatch):
-    """The blocks of docs/python.md about loading and weight sync, those that begin with ```py."""
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    """The blocks of the README about loading and weight sync, those that begin with ```py."""
+    page = (Path(__file__).parents[1] / "README.md").read_text()
     blocks = re.findall(r"^```py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2
     save(model, tmp_path / "model-dir")

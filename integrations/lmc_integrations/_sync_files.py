@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ._base import MAX_HEADER
+from ._core import MAX_HEADER
 from ._sync_codecs import SyncCorrupt, SyncError
 
 TYPE_CHECKING = False

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of lmc_codec.weight_sync: a publisher and receivers, and what goes wrong between them.
+"""Tests of lmc_integrations.weight_sync: a publisher and receivers, and what goes wrong between them.
 
 Usage: test_weight_sync.py [--long] [-v] [NAME...]      NAME: run only tests whose name contains it
 
-The package is taken from PYTHONPATH or build/python ("make build/python"), LMC_DATA names the directory of real data (default ../shared/data). --long kills a
+The packages are taken from PYTHONPATH, or from build/python ("make build/python") and integrations/. LMC_DATA names the directory of real data (default ../shared/data). --long kills a
 thousand receivers, not forty. Needs numpy; without xxhash or zstandard some is left out. What is published is read here by other code.
 SPDX-License-Identifier: MIT
 """
@@ -33,20 +33,20 @@ try:
 except ImportError:
     zstandard = None
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PACKAGE = os.path.join(ROOT, "build", "python")
-PROGRAM = [sys.executable, "-m", "lmc_codec.weight_sync"]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PACKAGES = [os.path.join(ROOT, "build", "python"), os.path.join(ROOT, "integrations")]
+PROGRAM = [sys.executable, "-m", "lmc_integrations.weight_sync"]
 DATA = os.path.abspath(os.environ.get("LMC_DATA") or os.path.join(ROOT, "..", "shared", "data"))
 LONG = "--long" in sys.argv
 CHECKSUM = "xxh3-128" if xxhash else "adler32"
-os.environ.update(PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), PACKAGE))))
+os.environ.update(PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), *PACKAGES))))
 STATE = os.path.join(".weight_sync", "state.json")
 INDEX = "model.safetensors.index.json"
 
 sys.dont_write_bytecode = True
-sys.path.append(PACKAGE)
+sys.path += [*PACKAGES, os.path.join(ROOT, "tests")]
 import lmc_codec # noqa: E402
-from lmc_codec import _sync_versions, weight_sync # noqa: E402
+from lmc_integrations import _sync_versions, weight_sync # noqa: E402
 import test_command # noqa: E402
 
 # ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
@@ -850,7 +850,7 @@ class InPython(Base):
 
     def test_steps(self):
         self.series(2)
-        with self.assertLogs("lmc_codec.weight_sync", "WARNING"):  # nobody has published version 1
+        with self.assertLogs("lmc_integrations.weight_sync", "WARNING"):  # nobody has published version 1
             weight_sync.publish(self.path("2"), self.sync, version=2, base=self.path("1"), checksum=CHECKSUM)
         weight_sync.publish(self.path("1"), self.sync, version=1, base=self.path("0"), checksum=CHECKSUM)
         self.assertIn("by 2 deltas", weight_sync.receive(self.sync, self.local, base=self.path("0")))
@@ -869,7 +869,7 @@ class InPython(Base):
 # KILL_BEFORE is set, or else after it. Without KILL_AT: says "go" when it begins.
 KILLED = """
 import os, shutil, signal, sys
-from lmc_codec import _sync_receive, weight_sync
+from lmc_integrations import _sync_receive, weight_sync
 at = int(os.environ.get("KILL_AT", 0))
 calls = 0
 def counted(f):

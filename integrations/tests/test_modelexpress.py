@@ -9,11 +9,11 @@ import zlib
 import lmc_codec
 import numpy as np
 import pytest
-from lmc_codec import weight_sync
+from lmc_integrations import weight_sync
 
 
 @pytest.fixture
-def theirs(monkeypatch):
+def theirs(monkeypatch, pretend):
     """Their receiver, and their trainer's module; stand-ins with the attributes that are written to, where they are not there."""
     try:
         from modelexpress_rl.inference import receiver
@@ -30,6 +30,7 @@ def theirs(monkeypatch):
             parent, _, name = module.__name__.rpartition(".")
             monkeypatch.setitem(sys.modules, module.__name__, module)
             setattr(sys.modules[parent], name, module)
+        pretend("modelexpress", "0.7.0")
     monkeypatch.setattr(receiver, "_DECOMPRESSORS", dict(receiver._DECOMPRESSORS))
     for name in ("compress_delta", "json"):
         monkeypatch.setattr(canonical_delta, name, getattr(canonical_delta, name))

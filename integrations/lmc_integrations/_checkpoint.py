@@ -7,9 +7,9 @@ import os
 import threading
 from collections import deque
 
-from ._errors import LMCError
-from ._printable import printable
-from ._reader import Reader
+from lmc_codec import LMCError, Reader
+
+from ._core import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
                 return
             del result, error
 
-    thread = threading.Thread(target=work, name="lmc_codec.ahead", daemon=True)
+    thread = threading.Thread(target=work, name="lmc_integrations.ahead", daemon=True)
     thread.start()
     pid = os.getpid()
     try:

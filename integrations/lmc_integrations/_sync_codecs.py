@@ -7,8 +7,9 @@ import zlib
 
 import numpy as np
 
-from . import _arrays, _lmc
-from ._errors import BaseError, LMCError
+from lmc_codec import BaseError, LMCError
+
+from ._core import _arrays, _lmc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""vLLM's loader of models, for --load-format lmc. See lmc_codec.vllm."""
+"""vLLM's loader of models, for --load-format lmc. See lmc_integrations.vllm."""
 
 from __future__ import annotations
 

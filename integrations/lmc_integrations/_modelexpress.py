@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _lmc
+from ._core import _lmc
+from ._hosts import check_host
 
 
 class _XorReader:
@@ -45,6 +46,7 @@ class _Json:
 def register_modelexpress() -> None:
     """ModelExpress (0.7) reads deltas whose compression_format is "lmc", and its trainer writes them: call it in the processes of both. Its
     index stays as it is, xor and adler32. May be called again."""
+    check_host("modelexpress", "weight_sync")
     from modelexpress_rl.inference import receiver
     receiver._DECOMPRESSORS["lmc"] = _XorReader
     try:

@@ -1,0 +1,30 @@
+"""Adapters that put LMC (the package lmc_codec) into other projects. Each needs its host, of a release that it was tested
+with: lmc_integrations.TESTED names them.
+
+    lmc_integrations.transformers     models of Hugging Face transformers from LMC files
+    lmc_integrations.vllm             vLLM's --load-format lmc, and its weight-transfer backend lmc
+    lmc_integrations.weight_sync      weights for RL as deltas: directories of slime, SGLang and SkyRL; ModelExpress
+    lmc_integrations.zarr             a codec of zarr v3
+
+Nothing is loaded before it is used.
+"""
+
+from __future__ import annotations
+
+from ._hosts import TESTED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["TESTED"]
+
+_ADAPTERS = ("transformers", "vllm", "weight_sync", "zarr")
+
+
+def __getattr__(name: str) -> ModuleType:
+    from importlib import import_module
+
+    if name not in _ADAPTERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

@@ -1,0 +1,11 @@
+"""What the adapters take of lmc_codec beside its public names: all of it is here. It belongs to one minor version of
+lmc-codec, which pyproject.toml names."""
+
+from __future__ import annotations
+
+from lmc_codec import _arrays, _chunks, _lmc
+from lmc_codec._base import MAX_HEADER
+from lmc_codec._printable import printable
+from lmc_codec._threads import count_threads
+
+__all__ = ["MAX_HEADER", "_arrays", "_chunks", "_lmc", "count_threads", "printable"]

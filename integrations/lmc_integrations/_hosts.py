@@ -1,0 +1,35 @@
+"""Which releases of other projects the adapters were tested with. Each adapter asks before it imports anything of its host,
+for its classes and functions may be others in the next release."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from importlib import metadata
+
+#: Name of the distribution -> minor releases: "5.23" is 5.23.0 and all that begin with "5.23.".
+TESTED = {
+    "modelexpress": ("0.7",),
+    "transformers": ("5.18", "5.19", "5.20", "5.21", "5.22", "5.23"),
+    "vllm": ("0.33",),
+    "zarr": ("3.1", "3.4"),
+}
+
+#: An environment variable: "1" lets the adapters try other releases.
+TRY = "LMC_TRY_UNTESTED"
+
+
+def check_host(host: str, adapter: str) -> None:
+    """ImportError, unless a release of the host that was tested is installed."""
+    tested = ", ".join(TESTED[host])
+    try:
+        version = metadata.version(host)
+    except metadata.PackageNotFoundError:
+        raise ImportError(f"lmc_integrations.{adapter} needs {host} {tested}, which is not installed") from None
+    if ".".join(re.split(r"[.+-]", version)[:2]) in TESTED[host]:
+        return
+    said = f"lmc_integrations.{adapter} was tested with {host} {tested}, and {host} {version} is installed"
+    if os.environ.get(TRY) != "1":
+        raise ImportError(f"{said}: install a release that was tested, or set {TRY}=1 to try this one")
+    warnings.warn(said, stacklevel=3)

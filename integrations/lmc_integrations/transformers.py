@@ -1,0 +1,152 @@
+"""Models of Hugging Face transformers from LMC files.
+
+    model = lmc_integrations.transformers.from_pretrained(AutoModelForCausalLM, "model-dir")
+
+The directory has what save_pretrained() writes, its *.safetensors as LMC files (`lmc --rm *.safetensors`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ._hosts import check_host
+
+check_host("transformers", "transformers")
+
+from transformers import AutoConfig, GenerationConfig
+
+from ._checkpoint import Checkpoint
+from ._core import _arrays, printable
+
+__all__ = ["from_pretrained"]
+
+MAX_JSON = 64 << 20  # configurations; what is larger is not one
+
+
+class _Tensor:
+    """What transformers takes for a tensor that is still in its file: it reads it by indexing, in threads of its own."""
+
+    def __init__(self, part: Any):
+        self._slice = part
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        found: torch.Tensor = self._slice[index]
+        return found
+
+    def get_shape(self) -> list[int]:
+        return list(self._slice.shape)
+
+    def get_dtype(self) -> str:
+        return str(self._slice.dtype)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self._slice.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        found: torch.dtype = _arrays.torch_dtype(self._slice.dtype)
+        return found
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def __getattr__(self, name: str) -> Any:  # whatever else is asked of a tensor takes the tensor
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self[...], name)
+
+
+@contextmanager
+def _find_config(checkpoint: Checkpoint) -> Iterator[Path]:
+    """The directory with config.json: where the file is, or inside, if it is a snapshot of a directory."""
+    path = Path(checkpoint.path)
+    if path.is_dir():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        reader = checkpoint.readers[0]
+        inside = [file for file in reader.files if not file.is_directory and "/" not in file.path]
+        if not any(file.path == "config.json" for file in inside):
+            yield path.parent
+            return
+        for file in inside:
+            if file.path.endswith((".json", ".py")) and file.size <= MAX_JSON:
+                Path(directory, file.path).write_bytes(reader.read(file.path))
+        yield Path(directory)
+
+
+#: Options of from_pretrained that say of which files the model is made, and what is said to who gives them.
+_REFUSED = {
+    "state_dict": "it comes from the LMC files",
+    "gguf_file": "it is read by transformers itself",
+    "variant": "give the LMC file of that variant, or a directory that has no others",
+}
+#: Options that are none of the configuration, though some configurations have the name.
+_NOT_OF_CONFIG = ("dtype", "torch_dtype", "quantization_config", "generation_config", "output_loading_info", "device_map")
+
+
+def _make_config(loader: Any, place: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration, changed by those options that are its own; and the other options."""
+    kept = {name: options[name] for name in _NOT_OF_CONFIG if name in options}
+    rest = {name: value for name, value in options.items() if name not in kept}
+    config, unused = loader.from_pretrained(os.fspath(place), return_unused_kwargs=True, **rest)
+    return config, {**unused, **kept}
+
+
+def from_pretrained(
+    model_class: Any,
+    path: str | os.PathLike[str],
+    *,
+    base: Any = None,
+    threads: int | None = None,
+    config: Any = None,
+    subfolder: str = "",
+    **options: Any,
+) -> Any:
+    """A model, as model_class.from_pretrained(path, **options) makes it, from LMC files.
+
+    model_class: AutoModelForCausalLM, LlamaForCausalLM, ... path: a directory with config.json and LMC files (with
+    model.safetensors.index.json those that it names), or an LMC file that was made of such a directory. base: the checkpoint
+    that this is a delta of, such a directory or file, or one of safetensors. threads: None is as many as there are, at most 8.
+    config: one, or where it is. subfolder: of the directory. options: of from_pretrained: dtype, device_map,
+    attn_implementation, ...; those of the configuration (use_cache, num_labels, ...) change it, unless `config` is one.
+
+    Each tensor is decoded when transformers asks for it; there is never a second copy of the model in memory.
+    """
+    for name, why in _REFUSED.items():
+        if options.pop(name, None) is not None:
+            raise TypeError(f"{name}: {why}")
+    if subfolder:
+        if not os.path.isdir(path):
+            raise TypeError(f"subfolder: {printable(os.fspath(path))} is no directory")
+        path = Path(path, subfolder)
+    trust = options.pop("trust_remote_code", None)
+    remote = {} if trust is None else {"trust_remote_code": trust}
+    is_auto = not hasattr(model_class, "config_class") and hasattr(model_class, "from_config")
+    with Checkpoint(path, base=base, threads=threads) as checkpoint:
+        with _find_config(checkpoint) as directory:
+            if config is None or isinstance(config, (str, os.PathLike)):
+                loader = AutoConfig if is_auto else model_class.config_class
+                config, options = _make_config(loader, directory if config is None else config, {**options, **remote})
+                options.pop("trust_remote_code", None)
+            generation_config = options.get("generation_config")
+            if generation_config is None and (directory / "generation_config.json").exists():
+                generation_config = GenerationConfig.from_pretrained(str(directory))
+            if is_auto:  # which class it is, by making one that holds nothing
+                with torch.device("meta"):
+                    model_class = type(model_class.from_config(config, **remote))
+        state = {name: _Tensor(reader.get_slice(name)) for name, reader in checkpoint.tensors.items()}
+        made = model_class.from_pretrained(None, config=config, state_dict=state, **options)
+    model = made[0] if isinstance(made, tuple) else made  # with output_loading_info
+    model.config._name_or_path = model.name_or_path = str(path)
+    if generation_config is not None and getattr(model, "generation_config", None) is not None:
+        model.generation_config = generation_config
+    return made

@@ -1,0 +1,185 @@
+"""Weight sync for RL: the directories of slime, SGLang and SkyRL, with LMC's deltas in place of xor and zstd; ModelExpress.
+
+    python -m lmc_integrations.weight_sync publish --version N NEW_DIR SYNC_DIR                    a full version: everything begins anew
+    python -m lmc_integrations.weight_sync publish --version N --base OLD_DIR NEW_DIR SYNC_DIR     what became of version N - 1
+    python -m lmc_integrations.weight_sync receive SYNC_DIR LOCAL_DIR [--version N] [--base MODEL] brings LOCAL_DIR to the newest, or to N
+
+The same in Python: publish(new_dir, sync_dir, version=...), receive(sync_dir, local_dir). NEW_DIR, OLD_DIR, MODEL and LOCAL_DIR are
+checkpoints as Hugging Face lays them out: *.safetensors, an index if they are several, and whatever else. Needs numpy, xxhash (for
+xxh3-128) and zstandard (for zstd only).
+
+What is written is what slime publishes and SGLang's /pull_weights reads:
+
+    SYNC_DIR/weight_v000002/
+        model-00000-of-00002.safetensors    for each tensor that changed a U8 tensor of its name: the payload. __metadata__: for
+        model-00001-of-00002.safetensors    each of them the checksum of its new bytes, in hexadecimal digits
+        model.safetensors.index.json        weight_map: name -> file, and metadata, all of it strings:
+            version             "000002"
+            base_version        "000001"     what it must be applied to
+            delta_encoding      "prediction" the difference is inside the codec, which is given the old tensor as its prediction
+            compression_format  "lmc"        tensor_encode(): blocks, each with the CRC-32C of its payload and of its new bytes
+            checksum_format     "xxh3-128", "adler32" or "blake3"
+
+With compression="zstd" it is delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads
+both, and "overwrite", and refuses any other. A version without delta_encoding is full: a plain checkpoint; ours have one file more
+than NEW_DIR, weight_sync.json, with checksums of all tensors and headers, which receive checks where it is. Version 0 is the engine's
+own model, never published. SkyRL has the same payloads under another name and index, v00000002/manifest.json: layout="skyrl"; receive
+reads that, too.
+
+publish writes into a hidden directory, payloads first and index last, syncs it, and renames it when it is finished. It refuses an
+OLD_DIR that is not the base version, as far as the checksums there tell.
+
+receive keeps its state where SGLang does, LOCAL_DIR/.weight_sync/state.json, and takes the same lock. It makes the new files beside
+the old ones, for all versions up to the target at once, and checks every tensor of every version; only when all of that has been
+synced, it renames them one after another. Whatever it refuses has changed nothing. Killed before the renames, nothing has changed;
+killed amidst, each file is old or new, state.json says so ("commit"), and the next receive finishes it. Until then the files must not
+be loaded: that it has returned (an exit code of 0) says that they may. It needs room for the new files beside the old, memory for the
+payloads being worked on (one tensor a thread), and 22 MB a thread.
+
+Exit codes: 0 done, or nothing to do; 1 error; 2 usage; 3 published data is corrupt; 4 the base is missing or not the one that is wanted.
+In Python these are SyncError, SyncCorrupt and SyncWrongBase.
+
+A receiver of your own needs this much. In SGLang's weight_sync/local_checkpoint.py, _apply_delta: allow "lmc" where compression_format
+is checked, set apply_tensor to apply_lmc where it is "lmc", and beside apply_xor, whose item and open_mmaps these are:
+
+    def apply_lmc(item):
+        name, payload, path, offset, nbytes, want = item
+        region = np.ndarray((nbytes,), np.uint8, buffer=open_mmaps[path][1], offset=offset)
+        try:
+            lmc_codec.tensor_decode(payload, region, region)     # in place: a block that wants another base is left as it was
+            ok = _checksum(algorithm, region) == want
+        except lmc_codec.LMCError:
+            ok = False
+        if not ok:
+            with lock:
+                mismatches.append(name)
+
+and a publisher (slime, update_weight_from_disk_delta.py, in diff_and_compress; dtype as safetensors names it):
+
+    changed = int(np.count_nonzero(new != old))
+    compressed = np.frombuffer(lmc_codec.tensor_encode(new, old, dtype=dtype), np.uint8)
+
+NVIDIA's ModelExpress, whose receiver is in vLLM, has a table of decompressors: register_modelexpress() enters "lmc" there (call it in
+the processes of both sides), and its trainer then publishes such payloads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from . import _sync_publish, _sync_receive
+from ._core import count_threads, printable
+from ._modelexpress import register_modelexpress
+from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase, find_checksum
+from ._sync_publish import Publication
+from ._sync_receive import Request
+from ._sync_versions import LAYOUTS
+
+__all__ = ["SyncCorrupt", "SyncError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
+
+
+def publish(
+    new_dir: str | os.PathLike[str],
+    sync_dir: str | os.PathLike[str],
+    *,
+    version: int,
+    base: str | os.PathLike[str] | None = None,
+    base_version: int | None = None,
+    checksum: str = "xxh3-128",
+    compression: str = "lmc",
+    layout: str = "slime",
+    threads: int | None = None,
+) -> str:
+    """Writes a version to sync_dir; a full one without base. base: the checkpoint that receivers have, of base_version (version - 1). Returns a line about it.
+
+    checksum: "xxh3-128", "adler32" or "blake3". compression: "lmc" or "zstd". layout: "slime" or "skyrl". Raises SyncError.
+    """
+    if base is None and base_version is not None:
+        raise ValueError("base_version is that of base, which is missing")
+    base_version = version - 1 if base_version is None else base_version
+    if version < 1 or not 0 <= base_version < version:
+        raise ValueError("versions count from 1, and a base comes before what builds on it")
+    if layout not in LAYOUTS or compression not in ("lmc", "zstd"):
+        raise ValueError("layout is slime or skyrl, and compression lmc or zstd")
+    find_checksum(checksum)
+    return _sync_publish.publish(Publication(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
+                                       base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
+                                       compression=compression, layout=layout, threads=count_threads(threads)))
+
+
+def receive(
+    sync_dir: str | os.PathLike[str],
+    local_dir: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    base: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> str:
+    """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
+    is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
+    return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
+                                       base=None if base is None else os.fspath(base), threads=count_threads(threads)))
+
+
+# ---- command ----
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lmc_integrations.weight_sync", description="Publish and receive versions of a checkpoint as LMC deltas.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    threads = count_threads(None)
+
+    def natural(text: str) -> int:
+        if not text.isdigit():
+            raise argparse.ArgumentTypeError("%s is no number" % text)
+        return int(text)
+
+    def count(text: str) -> int:
+        try:
+            return count_threads(max(1, natural(text)))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error))
+
+    p = verbs.add_parser("publish", help="write a version")
+    p.add_argument("new_dir", metavar="NEW_DIR", help="the checkpoint to publish")
+    p.add_argument("sync_dir", metavar="SYNC_DIR", help="the directory that receivers read")
+    p.add_argument("--version", type=natural, required=True, metavar="N")
+    p.add_argument("--base", metavar="OLD_DIR", help="the checkpoint that receivers have; without it a full version is published")
+    p.add_argument("--base-version", type=natural, metavar="M", help="its version (default: N - 1)")
+    p.add_argument("--checksum", default="xxh3-128", choices=["xxh3-128", "adler32", "blake3"])
+    p.add_argument("--compression", default="lmc", choices=["lmc", "zstd"], help="zstd: xor and zstd -1, for receivers that know no lmc")
+    p.add_argument("--layout", default="slime", choices=list(LAYOUTS))
+    r = verbs.add_parser("receive", help="bring a local checkpoint to a version")
+    r.add_argument("sync_dir", metavar="SYNC_DIR")
+    r.add_argument("local_dir", metavar="LOCAL_DIR")
+    r.add_argument("--version", type=natural, metavar="N", help="default: the newest")
+    r.add_argument("--base", metavar="MODEL", help="version 0, where an empty LOCAL_DIR begins unless a full version was published")
+    for p_or_r in (p, r):
+        p_or_r.add_argument("--threads", type=count, default=threads, metavar="N", help="default: %d" % threads)
+    args = parser.parse_args()
+    if args.verb == "publish" and (args.version == 0 or (args.base_version is not None and args.base_version >= args.version)):
+        parser.error("versions count from 1, and a base comes before what builds on it")
+    if args.verb == "publish" and args.base_version is not None and not args.base:
+        parser.error("--base-version without --base")
+    return args
+
+
+def main() -> int:
+    options = vars(_parse_arguments())
+    try:
+        said = (publish if options.pop("verb") == "publish" else receive)(**options)
+        if said:
+            print(said)
+    except SyncError as error:
+        print("weight_sync: %s" % printable(error), file=sys.stderr)
+        return error.code
+    except (OSError, MemoryError) as error:
+        print("weight_sync: %s" % printable(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
