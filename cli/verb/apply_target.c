@@ -16,6 +16,7 @@
 #include "../input/source.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
+#include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
