@@ -1569,28 +1569,15 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
     }
 }
 
-/* floor(log2(v)), v > 0: the number of the highest one bit. Of 0, clz is undefined. In the loop v
- * >> log2 never shifts by 64: at 63 it is 1. */
-LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
-{
-    /* clz counts the zeros above the highest one bit */
-#if defined(__GNUC__)
-    return 63u - (unsigned)__builtin_clzll(v);
-#else
-    /* bit by bit, where no built-in is known; never in a loop over elements */
-    unsigned log2 = 0;
-    while (v >> log2 > 1) log2++;
-    return log2;
-#endif
-}
-
 /* The number of the lowest one bit of v > 0. */
 LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 {
 #if defined(__GNUC__)
     return (unsigned)__builtin_ctzll(v);
 #else
-    return lmc__log2_floor(v & (0 - v));
+    unsigned n = 0;
+    while (!(v >> n & 1)) n++;
+    return n;
 #endif
 }
 
@@ -1727,8 +1714,10 @@ enum {
 
 /* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
  * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+#ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+#endif
 
 /* == kernels/types.h =========================================================================== */
 
@@ -2318,9 +2307,12 @@ static const uint64_t lmc__merge_high[256] =
 #endif
 
 #if LMC__X86
+#ifndef LMC_NO_ENCODER
 /* From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros. */
 static const uint8_t lmc__behind[24] =
     {128,128,128,128,128,128,128,128,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15};
+#endif
+
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
@@ -2607,12 +2599,14 @@ static const uint32_t lmc__crc_table[8][256] =
     0xA777317B,0xEE4B4C5C,0x350FCB35,0x7C33B612,0x866AB316,0xCF56CE31,0x14124958,0x5D2E347F,
     0xE54C35A1,0xAC704886,0x7734CFEF,0x3E08B2C8,0xC451B7CC,0x8D6DCAEB,0x56294D82,0x1F1530A5}};
 
+#ifndef LMC_NO_SNAPSHOT
 /* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
 static const uint32_t lmc__crc_powers[31] =
     {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
     0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
     0xF946610B,0x3C204F8F,0x538586E3,0x59726915,0x734D5309,0xBC1AC763,0x7D0722CC,0xD289CABE,
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
+#endif
 
 /* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
  * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
@@ -2686,12 +2680,14 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
  *
  *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
 {
     a &= 0x00FF00FF00FF00FFu;
     a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
     return (a | a >> 16) & 0x00000000FFFFFFFFu;
 }
+#endif
 LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
 {
     a &= 0x00000000FFFFFFFFu;
@@ -2708,6 +2704,7 @@ LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
     return v ^ ((v >> (8 * width - 1) & lowest) * (all >> 1));
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__order order)
 {
     const uint64_t lowest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width));
@@ -2715,6 +2712,7 @@ LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__ord
     if (order == LMC__ORDER_INTEGER) v = lmc__flip_negative(v, width);
     return (v << 1 & ~lowest) | (v >> (8 * width - 1) & lowest);
 }
+#endif
 LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__order order)
 {
     const uint64_t highest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width)) << (8 * width - 1);
@@ -2723,6 +2721,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
     return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
 
+#ifndef LMC_NO_ENCODER
 /* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
  * 8 * width bytes. */
 LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
@@ -2741,6 +2740,7 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
     if (width == 4) lmc__transpose4(v);
     if (width == 8) lmc__transpose8(v);
 }
+#endif
 
 /* The inverse. v is destroyed. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
@@ -2762,6 +2762,7 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
     }
 }
 
+#ifndef LMC_NO_ENCODER
 /* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
  * themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
@@ -2773,6 +2774,7 @@ LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
     for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
 #endif
 }
+#endif
 LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 {
 #if LMC__LITTLE_ENDIAN
@@ -2808,6 +2810,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
     return (v ^ t) | t << 8;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
  * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
  * the shifted masks. */
@@ -2823,9 +2826,11 @@ LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
     t = v & moves[0] << 32;
     return (v ^ t) | t >> 32;
 }
+#endif
 
 #define LMC__ONES8 0x0101010101010101u
 
+#ifndef LMC_NO_ENCODER
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
  * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
  * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
@@ -2847,6 +2852,7 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
     return lmc__collect_bits((ge & high) >> 7);
 }
+#endif
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
@@ -3097,6 +3103,7 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+#ifndef LMC_NO_ENCODER
 /* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
  * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
  * vpternlog, gcc where registers are few. */
@@ -3108,6 +3115,7 @@ LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
 #endif
     return v;
 }
+#endif
 
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
@@ -3134,6 +3142,7 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
+#ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
  * equality: v is at least from if it is the larger of the two. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
@@ -3146,6 +3155,7 @@ LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
+#endif
 
 /* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
  * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
@@ -3206,6 +3216,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
     return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
 }
 
+#ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
  * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
  * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
@@ -3213,6 +3224,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
+#endif
 #endif
 
 #if LMC__X86
@@ -3311,11 +3323,13 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
+#ifndef LMC_NO_ENCODER
 /* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
 LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }
+#endif
 #endif
 
 /* == kernels/vec_avx512.h ====================================================================== */
@@ -3333,6 +3347,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
+#ifndef LMC_NO_ENCODER
 /* As lmc__load_once_avx2. */
 LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 {
@@ -3342,6 +3357,7 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 #endif
     return v;
 }
+#endif
 
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
@@ -3440,6 +3456,7 @@ LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned widt
  * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
  */
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
@@ -3448,6 +3465,7 @@ LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, en
     const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
+#endif
 
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
                                           enum lmc__order order)
@@ -3472,6 +3490,7 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
  *     LMC__INLINE_ISA   what its inline functions begin with
  *
  * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
                                                enum lmc__order order)
 {
@@ -3481,6 +3500,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, 
                                                     : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
+#endif
 
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
@@ -3504,6 +3524,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/residual_vec.inl -- */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
                                                enum lmc__order order)
 {
@@ -3513,6 +3534,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, 
                                                     : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
+#endif
 
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
                                               enum lmc__order order)
@@ -3533,6 +3555,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/residual_vec.inl -- */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
                                                enum lmc__order order)
 {
@@ -3542,6 +3565,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, 
                                                     : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
+#endif
 
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
                                               enum lmc__order order)
@@ -4043,6 +4067,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
  * must be told to unroll. */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
     const unsigned parts = width / s, half = parts / 2;
@@ -4056,6 +4081,7 @@ LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsi
     }
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
+#endif
 
 /* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
@@ -4072,6 +4098,7 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+#ifndef LMC_NO_ENCODER
 /* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
                                                    enum lmc__order order)
@@ -4080,6 +4107,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width
         v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
     return LMC__ISA(rotate)(v, width, 1);
 }
+#endif
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -4089,6 +4117,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     return r;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Elements to planes, in place. */
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
@@ -4096,6 +4125,7 @@ LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 4) LMC__ISA(split_step)(v, width, 2);
     if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
+#endif
 
 /* And back. */
 LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
@@ -4169,6 +4199,7 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__VECTOR __m256i
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/split_join_vec.inl -- */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
     const unsigned parts = width / s, half = parts / 2;
@@ -4182,6 +4213,7 @@ LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsi
     }
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
+#endif
 
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
@@ -4197,6 +4229,7 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
                                                    enum lmc__order order)
 {
@@ -4204,6 +4237,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width
         v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
     return LMC__ISA(rotate)(v, width, 1);
 }
+#endif
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -4213,12 +4247,14 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     return r;
 }
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
     if (width >= 2) LMC__ISA(split_step)(v, width, 1);
     if (width >= 4) LMC__ISA(split_step)(v, width, 2);
     if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
+#endif
 
 LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
 {
@@ -4277,6 +4313,7 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
 #define LMC__VECTOR __m512i
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/split_join_vec.inl -- */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
     const unsigned parts = width / s, half = parts / 2;
@@ -4290,6 +4327,7 @@ LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsi
     }
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
+#endif
 
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
@@ -4305,6 +4343,7 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
                                                    enum lmc__order order)
 {
@@ -4312,6 +4351,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width
         v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
     return LMC__ISA(rotate)(v, width, 1);
 }
+#endif
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -4321,12 +4361,14 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     return r;
 }
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
     if (width >= 2) LMC__ISA(split_step)(v, width, 1);
     if (width >= 4) LMC__ISA(split_step)(v, width, 2);
     if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
+#endif
 
 LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
 {
@@ -6913,6 +6955,7 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
+#ifndef LMC_NO_ENCODER
 /* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
  * class c, and before[g][c] is how many of the class there are before the group. They are found in
  * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
@@ -6960,6 +7003,7 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
     _mm512_storeu_si512(words + 8, n_of[1]);
     for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
 }
+#endif
 
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */
@@ -8880,6 +8924,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
  * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
  * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
@@ -8946,6 +8991,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
         return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
+#endif
 
 /* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
  * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
@@ -9087,6 +9133,7 @@ typedef struct lmc__divisor {
  * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 {
     lmc__divisor d;
@@ -9097,6 +9144,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
     d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
     return d;
 }
+#endif
 
 #if LMC__NEON
 #define LMC__LANES 4
@@ -10370,6 +10418,7 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
+#ifndef LMC_NO_SNAPSHOT
 /* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
  * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
@@ -10390,7 +10439,6 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-#ifndef LMC_NO_SNAPSHOT
 /* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
@@ -14752,11 +14800,13 @@ typedef struct lmc__quantized_head {
     lmc__side scales[2];
 } lmc__quantized_head;
 
+#ifndef LMC_NO_ENCODER
 /* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
+#endif
 
 /* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
@@ -15361,6 +15411,7 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
     return none;
 }
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -15374,6 +15425,7 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
     (void)q, (void)data, (void)offset, (void)size, (void)second;
     return LMC_ERR_UNSUPPORTED;
 }
+#endif
 
 #endif
 
@@ -17032,13 +17084,13 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
+#ifndef LMC_NO_ENCODER
 /* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-#ifndef LMC_NO_ENCODER
 /* All blocks stored, and as small as they are without the prediction, for it may turn out to be
  * useless. It is also the room that lets several workers encode side by side without waiting for
  * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */

@@ -878,28 +878,15 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
     }
 }
 
-/* floor(log2(v)), v > 0: the number of the highest one bit. Of 0, clz is undefined. In the loop v
- * >> log2 never shifts by 64: at 63 it is 1. */
-LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
-{
-    /* clz counts the zeros above the highest one bit */
-#if defined(__GNUC__)
-    return 63u - (unsigned)__builtin_clzll(v);
-#else
-    /* bit by bit, where no built-in is known; never in a loop over elements */
-    unsigned log2 = 0;
-    while (v >> log2 > 1) log2++;
-    return log2;
-#endif
-}
-
 /* The number of the lowest one bit of v > 0. */
 LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 {
 #if defined(__GNUC__)
     return (unsigned)__builtin_ctzll(v);
 #else
-    return lmc__log2_floor(v & (0 - v));
+    unsigned n = 0;
+    while (!(v >> n & 1)) n++;
+    return n;
 #endif
 }
 
@@ -1036,8 +1023,6 @@ enum {
 
 /* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
  * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
-static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
 /* == kernels/types.h =========================================================================== */
 
@@ -1594,9 +1579,7 @@ static const uint64_t lmc__merge_high[256] =
 #endif
 
 #if LMC__X86
-/* From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros. */
-static const uint8_t lmc__behind[24] =
-    {128,128,128,128,128,128,128,128,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15};
+
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
@@ -1883,13 +1866,6 @@ static const uint32_t lmc__crc_table[8][256] =
     0xA777317B,0xEE4B4C5C,0x350FCB35,0x7C33B612,0x866AB316,0xCF56CE31,0x14124958,0x5D2E347F,
     0xE54C35A1,0xAC704886,0x7734CFEF,0x3E08B2C8,0xC451B7CC,0x8D6DCAEB,0x56294D82,0x1F1530A5}};
 
-/* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
-static const uint32_t lmc__crc_powers[31] =
-    {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
-    0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
-    0xF946610B,0x3C204F8F,0x538586E3,0x59726915,0x734D5309,0xBC1AC763,0x7D0722CC,0xD289CABE,
-    0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
-
 /* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
  * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
  * LANE4_SHIFTj x^(8 j LANE4 - 33). */
@@ -1962,12 +1938,6 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
  *
  *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
-LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
-{
-    a &= 0x00FF00FF00FF00FFu;
-    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
-    return (a | a >> 16) & 0x00000000FFFFFFFFu;
-}
 LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
 {
     a &= 0x00000000FFFFFFFFu;
@@ -1984,38 +1954,12 @@ LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
     return v ^ ((v >> (8 * width - 1) & lowest) * (all >> 1));
 }
-LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__order order)
-{
-    const uint64_t lowest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width));
-    if (order == LMC__ORDER_NONE) return v;
-    if (order == LMC__ORDER_INTEGER) v = lmc__flip_negative(v, width);
-    return (v << 1 & ~lowest) | (v >> (8 * width - 1) & lowest);
-}
 LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__order order)
 {
     const uint64_t highest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width)) << (8 * width - 1);
     if (order == LMC__ORDER_NONE) return r;
     r = (r >> 1 & ~highest) | (r << (8 * width - 1) & highest);
     return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
-}
-
-/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
- * 8 * width bytes. */
-LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
-                             enum lmc__order order)
-{
-    unsigned i;
-    for (i = 0; i < width; i++)
-        v[i] = width == 4 ? lmc__load32(src + 4 * i) | (uint64_t)lmc__load32(src + 16 + 4 * i) << 32
-                          : lmc__load64(src + 8 * i);
-    for (i = 0; i < width; i++) v[i] = lmc__to_residuals(v[i], width, order);
-    if (width == 2) {
-        const uint64_t a = v[0], b = v[1];
-        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
-        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
-    }
-    if (width == 4) lmc__transpose4(v);
-    if (width == 8) lmc__transpose8(v);
 }
 
 /* The inverse. v is destroyed. */
@@ -2038,17 +1982,6 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
     }
 }
 
-/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
- * themselves. */
-LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(v, src, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
-#endif
-}
 LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 {
 #if LMC__LITTLE_ENDIAN
@@ -2084,45 +2017,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
     return (v ^ t) | t << 8;
 }
 
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
- * the shifted masks. */
-LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
-{
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= lmc__byte_mask[m];
-    t = v & moves[2] << 8;
-    v = (v ^ t) | t >> 8;
-    t = v & moves[1] << 16;
-    v = (v ^ t) | t >> 16;
-    t = v & moves[0] << 32;
-    return (v ^ t) | t >> 32;
-}
-
 #define LMC__ONES8 0x0101010101010101u
-
-/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
- * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
- * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
- * and no other one lies between 56 and 63. */
-LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
-{
-    return (unsigned)(v * 0x0102040810204080u >> 56);
-}
-
-/* Bit j of the result: byte j of v >= s, unsigned. Bit 7 of each byte is set in the minuend and
- * clear in the subtrahend, so nothing is borrowed from the next byte, and it says how the low 7
- * bits compare. v >= s if v has the top bit and s has not, or both are equal there and the rest
- * is. */
-LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
-{
-    const uint64_t high = 0x80 * LMC__ONES8;
-    uint64_t low =
-        (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
-    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return lmc__collect_bits((ge & high) >> 7);
-}
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
@@ -2373,18 +2268,6 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
-/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
- * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
- * vpternlog, gcc where registers are few. */
-LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
-{
-    __m256i v = lmc__load_avx2(p);
-#if LMC__X86 && defined(__GNUC__)
-    __asm__("" : "+x"(v));
-#endif
-    return v;
-}
-
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
@@ -2408,19 +2291,6 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #else
     return _mm256_blendv_epi8(b, a, mask);
 #endif
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
- * equality: v is at least from if it is the larger of the two. */
-LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
-{
-    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
-}
-
-/* The same as bits: bit i of the result. */
-LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
-{
-    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
 
 /* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
@@ -2482,13 +2352,6 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
     return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
 }
 
-/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
- * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
-LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
-{
-    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
-}
 #endif
 
 #if LMC__X86
@@ -2587,11 +2450,6 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
-/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
-LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
-{
-    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
-}
 #endif
 
 /* == kernels/vec_avx512.h ====================================================================== */
@@ -2608,16 +2466,6 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
-
-/* As lmc__load_once_avx2. */
-LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
-{
-    __m512i v = _mm512_loadu_si512(p);
-#ifdef __GNUC__
-    __asm__("" : "+v"(v));
-#endif
-    return v;
-}
 
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
@@ -2716,15 +2564,6 @@ LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned widt
  * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
  */
 
-LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
-{
-    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
-                   all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
-    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
-    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
-}
-
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
                                           enum lmc__order order)
 {
@@ -2748,15 +2587,6 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
  *     LMC__INLINE_ISA   what its inline functions begin with
  *
  * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
 
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
@@ -2780,15 +2610,6 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/residual_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
 
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
                                               enum lmc__order order)
@@ -2809,15 +2630,6 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/residual_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
 
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
                                               enum lmc__order order)
@@ -3195,19 +3007,6 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
  * must be told to unroll. */
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
 
 /* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
@@ -3224,14 +3023,6 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
-/* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -3239,14 +3030,6 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     if (order == LMC__ORDER_INTEGER)
         r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
     return r;
-}
-
-/* Elements to planes, in place. */
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
 
 /* And back. */
@@ -3298,19 +3081,6 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__VECTOR __m256i
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/split_join_vec.inl -- */
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
 
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
@@ -3326,13 +3096,6 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -3340,13 +3103,6 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     if (order == LMC__ORDER_INTEGER)
         r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
     return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
 
 LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
@@ -3385,19 +3141,6 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
 #define LMC__VECTOR __m512i
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/split_join_vec.inl -- */
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
 
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
@@ -3413,13 +3156,6 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -3427,13 +3163,6 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     if (order == LMC__ORDER_INTEGER)
         r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
     return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
 
 LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
@@ -4969,54 +4698,6 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
- * class c, and before[g][c] is how many of the class there are before the group. They are found in
- * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
- * and what is made with them would take a hundred cycles, too many for steps to overlap. */
-#define LMC__FOUND_GROUPS 8u
-typedef struct lmc__found {
-    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
-} lmc__found;
-
-/* n_of: elements of each class so far; those of the groups are added. */
-LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
-                                      unsigned set, const uint8_t *base, size_t n_groups,
-                                      unsigned width)
-{
-    const __m512i own[4] = {table[0], table[1], table[2], table[3]};
-    __m512i sum = n_of[set];
-    size_t g;
-    unsigned p;
-    for (g = 0; g < n_groups; g++) {
-        __m512i b[8], m;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx512(base + 64 * (g * width + p));
-        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
-        _mm512_storeu_si512(&found->mask[g][8 * set], m);
-        _mm512_storeu_si512(&found->before[g][8 * set], sum);
-        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
-    }
-    n_of[set] = sum;
-}
-LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
-                                          const lmc__finder *finder, const uint8_t *base,
-                                          size_t n_groups, unsigned width)
-{
-    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
-    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
-}
-
-/* n_of, at the end of a loop. */
-LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
-                                         const __m512i n_of[LMC__MAX_CLASSES / 8])
-{
-    uint64_t words[LMC__MAX_CLASSES];
-    unsigned c;
-    _mm512_storeu_si512(words, n_of[0]);
-    _mm512_storeu_si512(words + 8, n_of[1]);
-    for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
-}
-
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */
 LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
@@ -6056,73 +5737,6 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
-/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
- * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
- * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
- * rounding; ties are exact divisions only, and go to the even neighbour.
- *
- *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
- *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
- *     a / b = quotient / 2^9, so magnitude / scale = quotient * 2^(exponent - 25)
- *
- *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
- *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
- *
- * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
- * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
- * with drop above 25 it is an eighth at most. */
-LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
-{
-    const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
-    const int exponent = (int)(magnitude >> 23) - (int)(scale >> 23);
-    const uint64_t quotient = ((uint64_t)a << 9) / b; /* 25 or 26 bits */
-    const unsigned shift = quotient >> 25 ? 2 : 1;
-    const uint32_t rest = (uint32_t)quotient & ((1u << shift) - 1), half = 1u << (shift - 1);
-    const int is_exact = quotient * b == (uint64_t)a << 9;
-    uint32_t m = (uint32_t)(quotient >> shift);
-    const int drop = 24 - exponent - (int)shift; /* the quotient is m * 2^(-1 - drop) */
-    if (rest > half || (rest == half && (!is_exact || (m & 1)))) m++;
-    if (drop < 0) return 65536;
-    if (drop > 25) return 0;
-    m = ((m >> drop) + 1) >> 1;
-    return m < 65536 ? m : 65536;
-}
-
-/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
-LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
-
-/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
- * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
- * rounded away from zero, since the magnitude is. */
-LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
-                  q = x >> 31 ? -magnitude : magnitude;
-    if (x == 0) return 0;
-    if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;
-    return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
-}
-
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
- * what is too far above. An encoder's grid has n_points * step below 2^31 (lmc__max_points),
- * so no distance wraps to a point that it is not at. */
-LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
-{
-    return (uint32_t)grid->min * grid->step - (grid->step >> 1);
-}
-
-/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
- * element is in. */
-LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
-{
-    const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
-    if (x == 0) return 0;
-    if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
-        (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
-    return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
-}
-
 /* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
  * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
  * quantises returns the number of exceptions. */
@@ -6205,17 +5819,6 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
  * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-
-LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
-{
-    lmc__divisor d;
-    unsigned log2 = 0;
-    while ((uint32_t)1 << log2 < divisor) log2++;
-    d.shift = 31 + log2;
-    d.is_power = (uint32_t)1 << log2 == divisor;
-    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
-    return d;
-}
 
 #if LMC__NEON
 #define LMC__LANES 4
@@ -7036,26 +6639,6 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
-}
-
-/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
- * subnormal, and below half of the least that there is. */
-LMC__INLINE unsigned lmc__to_f16(uint32_t v)
-{
-    const unsigned sign = v >> 16 & 0x8000;
-    const uint32_t magnitude = v & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
-        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
-    {
-        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
-        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
-                       half = (uint32_t)1 << (shift - 1);
-        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
-    }
 }
 
 /* == codec/tree.h ============================================================================== */
@@ -8451,12 +8034,6 @@ typedef struct lmc__quantized_head {
     lmc__side scales[2];
 } lmc__quantized_head;
 
-/* The layout, in the header of a block that was checked. */
-LMC__INLINE int lmc__is_quantized(const uint8_t *block)
-{
-    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
-}
-
 /* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
 {
@@ -8883,20 +8460,6 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
     return none;
 }
 
-LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
-                                                 uint64_t size)
-{
-    (void)dtype, (void)size;
-    return q ? LMC_ERR_UNSUPPORTED : LMC_OK;
-}
-
-LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
-                                                uint64_t offset, size_t size, const uint8_t *second)
-{
-    (void)q, (void)data, (void)offset, (void)size, (void)second;
-    return LMC_ERR_UNSUPPORTED;
-}
-
 /* == tensor/wave.h ============================================================================= */
 
 /* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
@@ -9210,12 +8773,6 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
                                                                      : 0;
-}
-
-/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
-LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
-{
-    return size / block_size + (size % block_size ? 1 : 0);
 }
 
 /* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:

@@ -188,9 +188,11 @@ def make():
         "#endif\n",
 
         "#if LMC__X86\n",
+        "#ifndef LMC_NO_ENCODER\n",
         comment("""From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n
                 zeros."""),
         table("uint8_t", "lmc__behind[24]", [128] * 8 + list(range(16))),
+        "#endif\n",
         table("uint8_t", "lmc__count_up[64]", list(range(64))),
 
         comment("""Of a square of eight rows of eight bytes, column by column."""),
@@ -212,9 +214,11 @@ def make():
                 times x^(8 (k + 1))."""),
         table("uint32_t", "lmc__crc_table[8][256]", [CRC32C.table(k) for k in range(8)]),
 
+        "#ifndef LMC_NO_SNAPSHOT\n",
         comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of
                 the last."""),
         table("uint32_t", "lmc__crc_powers[31]", powers32()),
+        "#endif\n",
 
         comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill
                 a strip (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it.

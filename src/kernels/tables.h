@@ -359,9 +359,12 @@ static const uint64_t lmc__merge_high[256] =
 #endif
 
 #if LMC__X86
+#ifndef LMC_NO_ENCODER
 /* From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros. */
 static const uint8_t lmc__behind[24] =
     {128,128,128,128,128,128,128,128,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15};
+#endif
+
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
@@ -648,12 +651,14 @@ static const uint32_t lmc__crc_table[8][256] =
     0xA777317B,0xEE4B4C5C,0x350FCB35,0x7C33B612,0x866AB316,0xCF56CE31,0x14124958,0x5D2E347F,
     0xE54C35A1,0xAC704886,0x7734CFEF,0x3E08B2C8,0xC451B7CC,0x8D6DCAEB,0x56294D82,0x1F1530A5}};
 
+#ifndef LMC_NO_SNAPSHOT
 /* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
 static const uint32_t lmc__crc_powers[31] =
     {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
     0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
     0xF946610B,0x3C204F8F,0x538586E3,0x59726915,0x734D5309,0xBC1AC763,0x7D0722CC,0xD289CABE,
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
+#endif
 
 /* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
  * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
