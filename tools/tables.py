@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/kernels/tables.h: the tables and constants of the kernels, as plain numbers.
+"""Writes src/kernels/tables.h: the tables and constants of the kernels.
 
   tools/tables.py           writes src/kernels/tables.h
   tools/tables.py --check   fails if the file is not what this script makes
 
-Numbers, because macros that derive them make a megabyte for the compiler to read out of a line.
+Plain numbers, because macros that derive them make a megabyte for the compiler to read out of a
+line; but a table of which the entry of a ^ b is that of a, ^ that of b, is given by 8 of 256.
 What a table means stands in front of it in the file; how it is found is a function here.
 """
 import os
@@ -150,6 +151,38 @@ def table(kind, name, values):
     return "static const %s %s =\n%s" % (kind, name, fill(words, "", "    ", 100))
 
 
+LINEAR = """#define LMC__OF_2(v, a) v, v ^ a
+#define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
+#define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
+#define LMC__OF_32(v, a, b, c, d, e) \\
+    LMC__OF_8(v, a, b, c), LMC__OF_8(v ^ d, a, b, c), \\
+    LMC__OF_8(v ^ e, a, b, c), LMC__OF_8(v ^ e ^ d, a, b, c)
+#define LMC__OF_128(v, a, b, c, d, e, f, g) \\
+    LMC__OF_32(v, a, b, c, d, e), LMC__OF_32(v ^ f, a, b, c, d, e), \\
+    LMC__OF_32(v ^ g, a, b, c, d, e), LMC__OF_32(v ^ g ^ f, a, b, c, d, e)
+#define LMC__OF_BITS(a, b, c, d, e, f, g, h) \\
+    {LMC__OF_128(0, a, b, c, d, e, f, g), LMC__OF_128(h, a, b, c, d, e, f, g)}
+
+"""
+
+
+def row_of_bits(values):
+    """256 values by those of the 8 bits."""
+    entries = [0]
+    for value in (values[1 << i] for i in range(8)):
+        entries += [e ^ value for e in entries]
+    assert entries == values
+    words = [hexadecimal(values[1 << i]) + "," * (i < 7) for i in range(8)]
+    return "    LMC__OF_BITS(%s)" % fill(words, "", " " * 17, 98).strip()
+
+
+def linear_table(kind, name, rows):
+    text = ",\n".join(map(row_of_bits, rows))
+    if len(rows) > 1:
+        text = "    {\n%s}" % text
+    return "static const %s %s =\n%s;\n" % (kind, name, text)
+
+
 def comment(text):
     return "/*" + fill(text.split() + ["*/"], " ", " * ", 98)[2:]
 
@@ -162,8 +195,12 @@ def make():
         comment("Number of one bits of m."),
         table("uint8_t", "lmc__ones[256]", [len(bits(m)) for m in masks]),
 
+        comment("""256 numbers, number m of which is the exclusive or of those arguments, a to h,
+                whose bits are set in m."""),
+        LINEAR,
+
         comment("Byte i is 255 if bit i of m is set, else 0."),
-        table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
+        linear_table("uint64_t", "lmc__byte_mask[256]", [[byte_mask(m) for m in masks]]),
 
         comment("""How to move the bytes of a word as m says. Expanding brings packed bytes up to
                 the places of the one bits in three steps, by 4, 2 and 1 bytes; compressing is
@@ -188,9 +225,11 @@ def make():
         "#endif\n",
 
         "#if LMC__X86\n",
+        "#ifndef LMC_NO_ENCODER\n",
         comment("""From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n
                 zeros."""),
         table("uint8_t", "lmc__behind[24]", [128] * 8 + list(range(16))),
+        "#endif\n",
         table("uint8_t", "lmc__count_up[64]", list(range(64))),
 
         comment("""Of a square of eight rows of eight bytes, column by column."""),
@@ -210,11 +249,13 @@ def make():
 
         comment("""[k][b]: the register after byte b and k zero bytes, from register 0; that is b
                 times x^(8 (k + 1))."""),
-        table("uint32_t", "lmc__crc_table[8][256]", [CRC32C.table(k) for k in range(8)]),
+        linear_table("uint32_t", "lmc__crc_table[8][256]", [CRC32C.table(k) for k in range(8)]),
 
+        "#ifndef LMC_NO_SNAPSHOT\n",
         comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of
                 the last."""),
         table("uint32_t", "lmc__crc_powers[31]", powers32()),
+        "#endif\n",
 
         comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill
                 a strip (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it.

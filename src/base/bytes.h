@@ -91,27 +91,14 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
     }
 }
 
-/* floor(log2(v)), v > 0: the number of the highest one bit. Of 0, clz is undefined. In the loop v
- * >> log2 never shifts by 64: at 63 it is 1. */
-LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
-{
-    /* clz counts the zeros above the highest one bit */
-#if defined(__GNUC__)
-    return 63u - (unsigned)__builtin_clzll(v);
-#else
-    /* bit by bit, where no built-in is known; never in a loop over elements */
-    unsigned log2 = 0;
-    while (v >> log2 > 1) log2++;
-    return log2;
-#endif
-}
-
 /* The number of the lowest one bit of v > 0. */
 LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 {
 #if defined(__GNUC__)
     return (unsigned)__builtin_ctzll(v);
 #else
-    return lmc__log2_floor(v & (0 - v));
+    unsigned n = 0;
+    while (!(v >> n & 1)) n++;
+    return n;
 #endif
 }

@@ -63,5 +63,7 @@ enum {
 
 /* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
  * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+#ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+#endif

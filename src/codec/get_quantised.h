@@ -45,11 +45,13 @@ typedef struct lmc__quantized_head {
     lmc__side scales[2];
 } lmc__quantized_head;
 
+#ifndef LMC_NO_ENCODER
 /* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
+#endif
 
 /* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)

@@ -373,6 +373,7 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
+#ifndef LMC_NO_ENCODER
 /* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
  * class c, and before[g][c] is how many of the class there are before the group. They are found in
  * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
@@ -420,6 +421,7 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
     _mm512_storeu_si512(words + 8, n_of[1]);
     for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
 }
+#endif
 
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */

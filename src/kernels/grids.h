@@ -78,6 +78,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
  * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
  * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
@@ -144,6 +145,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
         return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
+#endif
 
 /* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
  * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
@@ -285,6 +287,7 @@ typedef struct lmc__divisor {
  * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 {
     lmc__divisor d;
@@ -295,6 +298,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
     d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
     return d;
 }
+#endif
 
 #if LMC__NEON
 #define LMC__LANES 4

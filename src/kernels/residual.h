@@ -22,6 +22,7 @@
  * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
  */
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
@@ -30,6 +31,7 @@ LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, en
     const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
+#endif
 
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
                                           enum lmc__order order)

@@ -6,6 +6,7 @@
  *     LMC__INLINE_ISA   what its inline functions begin with
  *
  * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
                                                enum lmc__order order)
 {
@@ -15,6 +16,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, 
                                                     : LMC__ISA(minus)(v, base, width);
     return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
 }
+#endif
 
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,

@@ -17,6 +17,7 @@
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
  * must be told to unroll. */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
     const unsigned parts = width / s, half = parts / 2;
@@ -30,6 +31,7 @@ LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsi
     }
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
+#endif
 
 /* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
@@ -46,6 +48,7 @@ LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsig
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+#ifndef LMC_NO_ENCODER
 /* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
                                                    enum lmc__order order)
@@ -54,6 +57,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width
         v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
     return LMC__ISA(rotate)(v, width, 1);
 }
+#endif
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
                                                      enum lmc__order order)
 {
@@ -63,6 +67,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned wid
     return r;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Elements to planes, in place. */
 LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
 {
@@ -70,6 +75,7 @@ LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 4) LMC__ISA(split_step)(v, width, 2);
     if (width >= 8) LMC__ISA(split_step)(v, width, 4);
 }
+#endif
 
 /* And back. */
 LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)

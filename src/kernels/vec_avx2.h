@@ -69,6 +69,7 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
+#ifndef LMC_NO_ENCODER
 /* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
  * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
  * vpternlog, gcc where registers are few. */
@@ -80,6 +81,7 @@ LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
 #endif
     return v;
 }
+#endif
 
 /* r[i] = row[i mod 16]. */
 LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
@@ -106,6 +108,7 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
+#ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
  * equality: v is at least from if it is the larger of the two. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
@@ -118,6 +121,7 @@ LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
+#endif
 
 /* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
  * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
@@ -178,6 +182,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
     return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
 }
 
+#ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
  * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
  * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
@@ -185,6 +190,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
+#endif
 #endif
 
 #if LMC__X86
@@ -283,9 +289,11 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
+#ifndef LMC_NO_ENCODER
 /* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
 LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }
+#endif
 #endif

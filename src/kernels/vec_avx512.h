@@ -16,6 +16,7 @@
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
+#ifndef LMC_NO_ENCODER
 /* As lmc__load_once_avx2. */
 LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 {
@@ -25,6 +26,7 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 #endif
     return v;
 }
+#endif
 
 /* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }

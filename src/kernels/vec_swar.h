@@ -50,12 +50,14 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
  *
  *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
+#ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
 {
     a &= 0x00FF00FF00FF00FFu;
     a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
     return (a | a >> 16) & 0x00000000FFFFFFFFu;
 }
+#endif
 LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
 {
     a &= 0x00000000FFFFFFFFu;
@@ -72,6 +74,7 @@ LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
     return v ^ ((v >> (8 * width - 1) & lowest) * (all >> 1));
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__order order)
 {
     const uint64_t lowest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width));
@@ -79,6 +82,7 @@ LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__ord
     if (order == LMC__ORDER_INTEGER) v = lmc__flip_negative(v, width);
     return (v << 1 & ~lowest) | (v >> (8 * width - 1) & lowest);
 }
+#endif
 LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__order order)
 {
     const uint64_t highest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width)) << (8 * width - 1);
@@ -87,6 +91,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
     return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
 
+#ifndef LMC_NO_ENCODER
 /* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
  * 8 * width bytes. */
 LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
@@ -105,6 +110,7 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
     if (width == 4) lmc__transpose4(v);
     if (width == 8) lmc__transpose8(v);
 }
+#endif
 
 /* The inverse. v is destroyed. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
@@ -126,6 +132,7 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
     }
 }
 
+#ifndef LMC_NO_ENCODER
 /* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
  * themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
@@ -137,6 +144,7 @@ LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
     for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
 #endif
 }
+#endif
 LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 {
 #if LMC__LITTLE_ENDIAN
@@ -172,6 +180,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
     return (v ^ t) | t << 8;
 }
 
+#ifndef LMC_NO_ENCODER
 /* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
  * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
  * the shifted masks. */
@@ -187,9 +196,11 @@ LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
     t = v & moves[0] << 32;
     return (v ^ t) | t >> 32;
 }
+#endif
 
 #define LMC__ONES8 0x0101010101010101u
 
+#ifndef LMC_NO_ENCODER
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
  * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
  * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
@@ -211,6 +222,7 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
     return lmc__collect_bits((ge & high) >> 7);
 }
+#endif
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.

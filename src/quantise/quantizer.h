@@ -188,6 +188,7 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
     return none;
 }
 
+#ifndef LMC_NO_ENCODER
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -201,5 +202,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
     (void)q, (void)data, (void)offset, (void)size, (void)second;
     return LMC_ERR_UNSUPPORTED;
 }
+#endif
 
 #endif

@@ -77,13 +77,13 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
+#ifndef LMC_NO_ENCODER
 /* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-#ifndef LMC_NO_ENCODER
 /* All blocks stored, and as small as they are without the prediction, for it may turn out to be
  * useless. It is also the room that lets several workers encode side by side without waiting for
  * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
