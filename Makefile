@@ -21,8 +21,8 @@
 #                          build/fuzz/; see fuzz/README.md
 #   make fuzz-all HOURS=n  fuzz for so long on all cores; the harnesses that still find something
 #                          get most of the time
-#   make test-mutants      how many of some hundred bugs, put into lmc.h one at a time, the tests
-#                          catch
+#   make test-mutants      how many of 40 small bugs, put into lmc.h one at a time, the tests catch;
+#                          MUTANTS="--seed=2 --count=100 codec": others (tests/mutate.py)
 #   make budget            lines, code, words and bytes of compressed cases, against limits and what
 #                          was recorded; make budget-record records them
 #   make bench             measure, and write a page and plots to build/results/; QUICK=1 make
@@ -223,7 +223,7 @@ fuzz-all: fuzz
 
 test-mutants:
 	tests/install test
-	python3 tests/mutate.py
+	python3 tests/mutate.py $(MUTANTS)
 
 bench:
 	tests/install bench
