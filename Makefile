@@ -2,8 +2,8 @@
 #   make                   build/lmc, the command (needs a C compiler and jansson)
 #   make build/liblmc.so   lmc.h as a shared library, for other languages
 #   make build/python      the Python package, without installing it: PYTHONPATH=build/python
-#   make lmc.h             lmc.h from src/, if that is newer (needs Python 3.9); other targets that
-#                          need lmc.h do so, too
+#   make lmc.h             lmc.h and include/ from src/, if that is newer (needs Python 3.9); other
+#                          targets that need lmc.h do so, too
 #   make dev               build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the
 #                          kernels apart, so that an edit elsewhere is compiled in 5 s; for programs
 #                          that include lmc.h without LMC_IMPLEMENTATION; -j helps
@@ -25,11 +25,11 @@
 #                          catch
 #   make budget            lines, code, words and bytes of compressed cases, against limits and what
 #                          was recorded; make budget-record records them
-#   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
-#                          build/quick/
+#   make bench             measure, and write a page and plots to build/results/; QUICK=1 make
+#                          bench: a trial, to build/quick/
 #   make install           the command, its other names unlmc and lmccat, the manual page,
-#                          completions for bash, zsh and fish, lmc.h, a static library of it and
-#                          lmc.pc (LIBDIR) below PREFIX
+#                          completions for bash, zsh and fish, lmc.h and those of include/, a static
+#                          library and lmc.pc (LIBDIR) below PREFIX
 #   make uninstall         removes these
 #   make clean
 # V=1 shows each command whole.
@@ -48,11 +48,13 @@ say = $(if $(V),,@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,echo "$1"; ))
 # lmc.h is committed, and after a checkout it may well look older than src/: so the script changes
 # nothing in a file that is right. Who has no Python goes on with the file that is there, and is
 # warned if src/ has lines that it has not.
+HEADERS = lmc.h $(wildcard include/*.h)
 LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h src/*/*.inl))
 lmc.h: tools/amalgamate.py $(LMC_SOURCES)
 	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
 	then python3 tools/amalgamate.py; \
-	elif cat $(LMC_SOURCES) | grep -vE '^#(include "|pragma once)|^@' | grep -Fxvqf lmc.h; \
+	elif cat $(LMC_SOURCES) | grep -vE '^#(include "|pragma once)|@[A-Z]' | \
+	    grep -Fxvq $(addprefix -f ,$(HEADERS)); \
 	then echo "warning: lmc.h is not made of the src/ that is here; that takes Python 3.9"; \
 	else touch lmc.h; fi
 
@@ -100,9 +102,10 @@ build/liblmc.so: examples/liblmc.c lmc.h
 LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
 build/liblmc.a: lmc.h
 	@mkdir -p build/library
-	@printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' >build/library/lmc.c
+	@printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' '#include "lmc_salvage.h"' \
+	    >build/library/lmc.c
 	$(call say,CC build/library/lmc.c)$(COMPILE) -fPIC $(LIBRARY_FLAGS) \
-	    -D_POSIX_C_SOURCE=200809L -I. -c build/library/lmc.c -o build/library/lmc.o
+	    -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/library/lmc.c -o build/library/lmc.o
 	@rm -f $@
 	$(call say,AR $@)$(AR) rcs $@ build/library/lmc.o
 
@@ -249,7 +252,7 @@ install: build/lmc build/liblmc.a
 	install -m 755 build/lmc $(DESTDIR)$(PREFIX)/bin/
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/unlmc
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/lmccat
-	install -m 644 lmc.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/
 	install -m 644 cli/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
@@ -262,7 +265,7 @@ install: build/lmc build/liblmc.a
 	install -m 644 cli/completions/lmc.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/
 
 # Files only: a directory may have been there before.
-INSTALLED = $(PREFIX)/include/lmc.h \
+INSTALLED = $(addprefix $(PREFIX)/include/,$(notdir $(HEADERS))) \
     $(addprefix $(PREFIX)/bin/,lmc unlmc lmccat) \
     $(addprefix $(PREFIX)/share/man/man1/,lmc.1 unlmc.1 lmccat.1) \
     $(addprefix $(PREFIX)/share/bash-completion/completions/,lmc unlmc lmccat) \

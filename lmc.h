@@ -18,6 +18,7 @@
  *       #include "lmc.h"
  *
  *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
+ *   Those who only read may take include/lmc_read.h or include/lmc_decode.h in its place.
  *
  * CONTRACT
  *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
@@ -58,12 +59,14 @@
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
- *              writer restore index reader reader_info find in_place requantise salvage
- *              salvage_place salvage_index salvage_walk salvage_open salvage_read open identify
+ *              writer restore index reader reader_info find in_place requantise open identify
  *              memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
+#ifdef LMC_VERSION
+#error "lmc.h, lmc_decode.h and lmc_read.h have the same names: include one of them"
+#endif
 
 /* == api.h ===================================================================================== */
 
@@ -77,8 +80,7 @@
  * These leave out parts of the library, and the declarations of what is missing; any of them go
  * together:
  *
- *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names. Implies LMC_NO_SALVAGE
- *   LMC_NO_SALVAGE       reading of damaged files
+ *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
@@ -94,6 +96,7 @@
  *   LMC_REALLOC(user, ptr, old_size, new_size)
  *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
  *   LMC_NO_SIMD          the portable code only
+ *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
  *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
  *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
@@ -102,10 +105,6 @@
  * No build flags select instructions: the best tier of the machine is found at run time. See
  * "tools" at the end for functions that query and limit it.
  */
-#if defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_SALVAGE)
-#define LMC_NO_SALVAGE
-#endif
-
 #include <stddef.h>
 #include <stdint.h>
 #ifndef LMC_NO_STDIO
@@ -1160,79 +1159,6 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
                                                           const char *src_path,
                                                           const lmc_compress_options *options);
 #endif
-
-#ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
- * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
- * and the headers of blocks wherever they are, and learns from the index, or from the sections if
- * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
- * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
- * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is
- * needed only for the blocks that were coded against it. Where the base is such a reader itself,
- * what it has lost is lost here, too.
- *
- * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage; it does not tell forgery. With BLKS, the table of blocks, blocks are known wherever they
- * are, and those of other LMC files are told apart. Without, a block of the same number and size
- * may pass for another one; where both are found, both are refused. In the end the fingerprints
- * tell (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path
- * "". Without the index, numbers of files and runs count what was found.
- *
- * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
- * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
- * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
- * block, and the bodies of sections. */
-
-typedef struct lmc_salvage lmc_salvage;
-
-/* source and options as for a reader; parallel_reads is ignored: all reads come from one thread. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
-                                                       const lmc_source *source,
-                                                       const lmc_reader_options *options);
-LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
-/* Belongs to the salvage, and is freed with it; NULL for NULL. */
-LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
-
-typedef struct lmc_salvage_range {
-    int is_end;         /* 1: there is no range any more; size is 0 then */
-    size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
-    uint64_t offset;    /* within the file; of a block without a place: 0 */
-    uint64_t size;
-    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it
-     * cannot be read. BASE_MISSING: its payload is intact, but its content needs the base.
-     * BASE_WRONG: the same, and the base is another one. Where a prediction of its own snapshot is
-     * lost, and its payload is not: what that gives. */
-    enum lmc_status status;
-    const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
-     * known. */
-    uint32_t run, block;
-    uint64_t reserved[4]; /* zero; see the head of this part */
-} lmc_salvage_range;
-
-/* The next range: block by block, and what is lost between them, front to back through all files;
- * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
- * again). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
-                                                       lmc_salvage_range *range);
-
-typedef struct lmc_damage {
-    int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
-    uint64_t n_breaks;    /* places where something else stood than what should follow */
-    size_t n_sections;    /* found damaged; lost ones are not counted */
-    uint64_t reserved[4]; /* zero; see the head of this part */
-} lmc_damage;
-
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
-                                                             lmc_damage *damage);
-/* 1 if path, size and tensors of that file are known. */
-LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
-/* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
- * (SIZE_MAX: the file) the one that was written? 1: yes, it has the fingerprint (the CRC) that the
- * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
-LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
-#endif /* LMC_NO_SALVAGE */
 #endif /* LMC_NO_SNAPSHOT */
 
 /* -- tools -- */
@@ -1370,8 +1296,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
+ * drop static functions that nobody calls. */
+#ifdef LMC_NO_AVX512
+#define LMC__MAY_BE_UNUSED unused
+#else
+#define LMC__MAY_BE_UNUSED
+#endif
 #define LMC__AVX512                                                                                \
-    __attribute__((target(LMC__AVX2_FEATURES                                                       \
+    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+                   target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
@@ -1707,6 +1641,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
 #define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
 #define LMC__LAYOUT_SHIFT 5u    /* of Coding */
 #define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
+#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
@@ -1893,6 +1828,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
+    unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
@@ -3667,22 +3603,6 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 }
 #endif
 
-#ifndef LMC_NO_SALVAGE
-/* The register before the bytes of p, from the one behind them: a step's shift to the right is
- * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
- * 31 tells whether the step had added the polynomial. */
-static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
-{
-    unsigned bit;
-    while (size != 0) {
-        for (bit = 0; bit < 8; bit++)
-            state = state >> 31 ? (state ^ LMC__CRC_POLYNOMIAL) << 1 | 1 : state << 1;
-        state ^= p[--size];
-    }
-    return state;
-}
-#endif
-
 /*
  * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
  * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
@@ -3979,7 +3899,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: call(8);                                                                              \
     }
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -4811,7 +4731,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
  * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
- * cost as much in instructions: bench/avx2-cycles.md has what was tried.
+ * cost as much in instructions: bench/tried.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -6538,12 +6458,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
     const size_t per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
-    __m512i sum[8], words[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
+                          r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = words[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
         left = root->left.list;
@@ -6577,13 +6498,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        LMC__UNROLL for (p = 0; p < width; p++) words[p] = _mm512_add_epi64(words[p], v[p]);
+        if (streaming.sum)
+            LMC__UNROLL for (p = 0; p < width; p++) words = _mm512_add_epi64(words, v[p]);
         lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width);
-        LMC__UNROLL for (p = 1; p < width; p++) words[0] = _mm512_add_epi64(words[0], words[p]);
-        done.sum = lmc__sum_words_avx512(words[0]);
+        done.sum = lmc__sum_words_avx512(words);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
@@ -6591,8 +6512,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * The order is tested in any case, and the sum is always taken. Elements of 8 bytes test
- * everything, once for 512 bytes. */
+ * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -7113,8 +7033,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
- * Byte p of an element of class c goes to the next place of the list classes->row[c][p].
- * classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
+ * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
+ * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
+ * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
  * The vector tiers find an element's class without a table look-up: the classes are intervals of
  * keys, one behind the other, so a class is the elements whose key is not above its highest one and
@@ -7135,9 +7056,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * slack, for all are written at the same time.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they and the lists must not overlap. The sizes of the lists
- * come from count_classes with the same grouping. The encoder calls this for each block of a delta,
- * and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
+ * of the lists come from count_classes with the same grouping. The encoder calls this for each
+ * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
 /* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
@@ -7149,6 +7070,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
 {
     const size_t from = done->n;
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -7162,9 +7084,13 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
                                : lmc__residual(v, b, width, LMC__ORDER_INTEGER);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        /* A list grows by one byte in all planes of the class alike, so one `at` serves
+        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
          * all. */
-        LMC__UNROLL for (p = 0; p < width; p++) { classes->row[c][p][at] = (uint8_t)(r >> 8 * p); }
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
+            *to = (uint8_t)(r >> 8 * p);
+        }
     }
     done->n = from + m;
     memcpy(done->next, next, sizeof next);
@@ -7221,7 +7147,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     uint8_t copy[LMC__STRIP_SIZE];
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
@@ -7261,6 +7187,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             if (width >= 8) lmc__split_step_neon(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
                 planes[p][2 * j] = v[p];
                 planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
             }
@@ -7285,7 +7212,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
                 const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
-                LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
             next[c] += (size_t)(ones >> 56);
@@ -7348,7 +7275,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
  *     m                      0 1 0 1 0 0 ...     what the class adds
  *
- * A store of 16 bytes for each half, class and plane, whatever the number of elements. Its
+ * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
  * which begins where the first one's elements end, puts that right.
  *
@@ -7359,7 +7286,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                                            lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
     const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -7396,10 +7323,12 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
-            /* before: elements of the classes before c */
+            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
+             * the top plane always is, and saying so spares the test. */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -7408,7 +7337,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 {
                     const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
                     const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                         _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
                                          _mm_shuffle_epi8(half[j][p], places));
                 }
@@ -7471,7 +7400,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
 {
     const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
     const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -7505,6 +7434,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -7512,7 +7443,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
                             m = _kandn_mask64(above, here);
             const __m512i places = _mm512_mask_compress_epi8(up, m, up);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++)
+            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
                 const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];
@@ -7565,9 +7496,10 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 
 /*
  * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
- * element gives the element of dst. dst may be base: a step reads its elements of base before it
- * writes any. Returns the CRC-32C of dst.
+ * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
+ * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
+ * make a residual, which with base's element gives the element of dst. dst may be base: a step
+ * reads its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
@@ -7585,7 +7517,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
  * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class. next counts all
+/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
  * classes' elements here, also of those without a list: nothing depends on it then. The loops below
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -7593,6 +7525,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -7603,10 +7536,12 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
+        /* a natural plane has a byte for each element, in place i; a class's list is at its own
+         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            const lmc__side *const side = &sides->side[c][p];
-            r |= (uint64_t)(side->list ? side->list[at] : side->value) << 8 * p;
+            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
+            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
         r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
                                           : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
@@ -7644,23 +7579,27 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them.
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
+ * replaces them behind the loop over classes. So that loop need not know which planes are natural.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
 } lmc__spread;
 
-/* Once a block. */
+/* Once a block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
-    const unsigned n_classes = block->grouping->n_classes;
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
     unsigned p, c;
     memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
     for (c = 0; c < n_classes; c++)
-        for (p = 0; p < block->width; p++) {
+        for (p = first; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
@@ -7690,7 +7629,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -7728,6 +7667,9 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
+        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
@@ -7787,7 +7729,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                                              lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
@@ -7836,6 +7778,9 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
+            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
@@ -7909,7 +7854,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const int streams = streaming.is_on && dst != base;
     const enum lmc__order order = block->order;
@@ -7950,6 +7895,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
@@ -10156,7 +10103,7 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
  * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
  * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
  * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
@@ -10192,7 +10139,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
@@ -10309,6 +10256,8 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 #endif
 #if LMC__X86
     case LMC_TIER_AVX2: return lmc__avx2_kernels();
+#endif
+#if LMC__X86 && !defined(LMC_NO_AVX512)
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE
@@ -10887,7 +10836,7 @@ typedef struct lmc__encoder {
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
  * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.md has the curve.
+ * would have taken for it. bench/levels.py draws the curve.
  *
  * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
  * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
@@ -10958,7 +10907,7 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
  *     0  sync B2         a mark to look for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
- *     3  grouping        classes - 1 | sparse (spec 5.2)
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
@@ -11029,19 +10978,20 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
+ *      those that a grouping leaves, and a sparse block has none
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
-                   layout = coding >> LMC__LAYOUT_SHIFT;
+                   layout = coding >> LMC__LAYOUT_SHIFT, natural = grouping >> LMC__NATURAL_SHIFT;
     const int is_predicted = (coding & LMC__PREDICTED) != 0;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
                    order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_QUANTIZED && grouping < 2 * LMC__SPARSE,
+                   layout <= LMC__LAYOUT_QUANTIZED,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -11058,6 +11008,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
     if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
     LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)),
+               LMC_ERR_CORRUPT);
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -12913,6 +12866,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
                                           ? LMC__MORE_CLASSES
                                           : max_classes);
     delta->grouping.n_classes = m.n_classes;
+    delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->order = order;
     delta->sparse = m.sparse && changes->n > 0;
@@ -12973,16 +12927,34 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* Wide elements of which most are zero are sparse, or each of their planes would say again which
- * ones are. (Of two bytes, only few have a second one.) */
-static int lmc__is_mostly_equal(const lmc__block *sample)
+/* The layout of a delta of wide elements whose changes are not listed. If most are zero it is
+ * sparse, or each of their planes would say again which ones are. Else the lowest planes that are
+ * noise in spite of the prediction stay in natural order: to group them would save nothing. (Of two
+ * bytes, only few have a second one.) */
+static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
+                               const lmc__block *sample)
 {
+    const unsigned width = sample->width;
+    const lmc__grouping one = {1, 0, {0}};
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_equal = 0;
-    if (!sample->may_group || sample->width <= 2) return 0;
+    unsigned p;
+    if (!sample->may_group || width <= 2) return;
     for (i = 0; i < sample->n; i++)
-        n_equal += lmc__load_element(sample->src, i, sample->width) ==
-                   lmc__load_element(sample->base, i, sample->width);
-    return n_equal > sample->n / 2;
+        n_equal +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
+    delta->sparse = n_equal > sample->n / 2;
+    if (delta->sparse || delta->grouping.n_classes == 1) return;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
+                      &one);
+    for (p = 0; p + 1 < width; p++) {
+        uint32_t *const counts = e->scratch->counts[p];
+        memset(counts, 0, sizeof e->scratch->counts[p]);
+        lmc__count_bytes(counts, rows->row[p], sample->n);
+        if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
+        delta->grouping.n_natural = p + 1;
+    }
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
@@ -13044,7 +13016,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) lmc__choose_layout(e, delta, &rows, &sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
@@ -13063,9 +13035,10 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
  *
- * In a sparse delta each class has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, then class by
- * class the lists of its planes. */
+ * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
+ * has a mask, one bit for each element, 1 if it has changed, and its
+ * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
+ * then class by class the lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
@@ -13091,8 +13064,8 @@ typedef struct lmc__grouped {
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
  *
- * A residual is zero if its bytes are in all planes. The mask's last byte ends in zeros, as it
- * must. */
+ * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
+ * last byte ends in zeros, as it must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -13167,8 +13140,9 @@ static int lmc__are_ranks(const lmc__grouped *g)
     return 1;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Sets g->crc. Returns 0 if the prediction has
- * changed: then other elements would be in the classes than were counted. */
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
+ * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
+ * prediction has changed: then other elements would be in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -13198,7 +13172,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     const lmc__grouping *const grouping = &g->delta->grouping;
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
-        for (p = 0; p < g->block->width; p++)
+        for (p = grouping->n_natural; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
@@ -13270,7 +13244,7 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes;
+    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -13280,7 +13254,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     g.delta = delta;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
-    if (n_classes - 1 > (size_t)(e->end - e->out)) return 0;
+    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
@@ -13294,6 +13268,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     } else {
         e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
+    for (p = 0; p < n_natural; p++)
+        g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
+    e->out += n_natural * n;                /* delta there are none */
     if (!lmc__push_classes(e, &g)) return 0;
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
@@ -13301,7 +13278,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
-        for (p = 0; p < block->width; p++)
+        for (p = n_natural; p < block->width; p++)
             if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
     }
     return (size_t)(e->out - dst);
@@ -13364,7 +13341,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     coding->layout = LMC__LAYOUT_PLANES;
     coding->order = delta->order;
     coding->is_predicted = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u);
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
+                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
     coding->content_crc = content_crc;
     coding->payload_size = payload_size;
     coding->has_sum = 0;
@@ -14175,11 +14153,12 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- *     payload   | thresholds | masks, if sparse | class 0: lists of planes 0 .. w-1 | class 1 | ...
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. */
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -14191,7 +14170,8 @@ typedef struct lmc__grouped_payload {
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
  * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. */
+ * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
+ * (block_header.h). */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -14201,6 +14181,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     const uint8_t *thresholds;
     unsigned c;
     g->sparse = (header & LMC__SPARSE) != 0;
+    grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
@@ -14256,11 +14237,15 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < g->grouping.n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, info->n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = 0; p < width; p++)
+        for (p = g->grouping.n_natural; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
@@ -18282,7 +18267,7 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
 
 /* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
  * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/speed.md ("The command") has 1/4 to 2 MiB. */
+ * from there. bench/tried.md has 1/4 to 2 MiB. */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -25696,1452 +25681,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #endif
 
-/* == snapshot/salvage.h ======================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
- * come from what was found:
- *
- *     salvage_place.h   without an index: streams and runs in the order in which they lie
- *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
- *     salvage_open.h    the ends of the file, the walk, the tables
- *     salvage_read.h    decodes blocks; hands out ranges; compares fingerprints
- *
- * What it promises, and on what:
- *
- *  - What is handed out as intact has the Content_CRC that its header says, and that header has its
- *    Header_CRC, which covers the block's number. Which run it is of is known
- *        with the rows of BLKS      by size and Header_CRC, wherever it lies
- *        with an index only         by where it lies, and the sizes of the run and of the block
- *        without                    by what stands before it
- *    So with BLKS a block of another file is told from the right one. Without, where two of
- *    different content claim one place, neither is handed out (is_doubtful).
- *
- *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
- *    searched again. The limits on work below are reached by hostile files only.
- *
- *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
- *    copies of a block LMC__MAX_COPIES are tried.
- *
- *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
- *    lmc__found_block for each header, and tables as of other readers. */
-
-/* The header of a block, perhaps: some bytes look like one by chance. */
-typedef struct lmc__found_block {
-    /* That by which it is looked for (lmc__block_key): run and number; or what its row says. */
-    uint64_t key, at;
-    /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
-    uint32_t size, length, crc, header_crc;
-    uint8_t has_prediction;
-    /* Another one of that key has other content. */
-    uint8_t is_doubtful;
-} lmc__found_block;
-
-/* Copies of a block that are tried before it counts as damaged. */
-#define LMC__MAX_COPIES 4u
-
-/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
-struct lmc_salvage {
-    lmc_reader reader;
-    /* What lmc_salvage_get_damage says. */
-    lmc_damage damage;
-    /* The file's, if it is intact. */
-    uint8_t header[LMC__HEADER_SIZE];
-
-    /* -- the walk -- */
-    /* Where the index begins, if that is known; else the file's size. */
-    uint64_t end;
-    /* So many bytes behind where it says that it begins does the index (modulo 2^64): others were
-     * lost, or came in between. */
-    uint64_t shift;
-    /* Bytes of the file from view_at on, read at once; the body of one section. */
-    lmc__buffer view, body;
-    uint64_t view_at;
-    /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
-    uint64_t rows_at, n_rows;
-    /* Bytes that were read twice. */
-    uint64_t claimed;
-
-    /* -- what was found -- */
-    /* The rows are those of BLKS, for all runs. */
-    int has_rows;
-    /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer blocks;
-
-    /* -- lmc_salvage_next -- */
-    /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
-    size_t file, run, unplaced;
-    uint64_t offset;
-    /* Bytes that were handed out, of max_total_size. */
-    uint64_t delivered;
-    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
-     * may have bytes of several files. */
-    lmc__buffer range;
-    size_t ranged;
-    enum lmc_status ranged_status;
-
-    /* -- lmc_salvage_confirm -- */
-    /* Of the file at hand; is_whole: nothing of it was lost so far. */
-    lmc__digester digester;
-    int is_whole;
-    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
-     * file's begin. */
-    lmc__buffer verdicts, verdicts_at;
-};
-
-/* Of a reader that is one's first member. */
-static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
-
-/* Of its own; the reader has its own, too. */
-static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&s->view, alloc_user);
-    visit(&s->body, alloc_user);
-    visit(&s->blocks, alloc_user);
-    visit(&s->range, alloc_user);
-    visit(&s->verdicts, alloc_user);
-    visit(&s->verdicts_at, alloc_user);
-}
-
-/* -- blocks that were found -- */
-
-/* Valid until one more is found. */
-static lmc__found_block *lmc__found_at(const lmc_salvage *s, size_t i)
-{
-    return (lmc__found_block *)(void *)s->blocks.data + i;
-}
-static size_t lmc__count_found(const lmc_salvage *s)
-{
-    return s->blocks.size / sizeof(lmc__found_block);
-}
-
-/* What block of a run is looked for. The eight bytes of a row are the size of the block and its
- * Header_CRC; blocks for which both are the same have the same content and number, so it does not
- * matter of which run they are. */
-static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
-{
-    return s->has_rows
-               ? lmc__load64(lmc__row_at(&s->reader.tables, lmc__run_at(&s->reader, run), block))
-               : (uint64_t)run << 32 | block;
-}
-
-typedef struct lmc__found_search {
-    const lmc_salvage *s;
-    uint64_t key;
-} lmc__found_search;
-
-static int lmc__is_found_before(const void *context, size_t i)
-{
-    const lmc__found_search *const search = (const lmc__found_search *)context;
-    return lmc__found_at(search->s, i)->key < search->key;
-}
-
-/* Of the sorted ones the first that is not before the key. */
-static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
-{
-    lmc__found_search search;
-    search.s = s;
-    search.key = key;
-    return lmc__find_first(0, lmc__count_found(s), lmc__is_found_before, &search);
-}
-
-/* The first copy of a block, of that size; or the number of all found. */
-static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
-{
-    const uint64_t key = lmc__block_key(s, run, block);
-    const size_t n = lmc__count_found(s), i = lmc__find_key(s, key);
-    return i < n && lmc__found_at(s, i)->key == key &&
-                   lmc__found_at(s, i)->length ==
-                       lmc__block_size_at(&lmc__run_at(&s->reader, run)->run, block)
-               ? i
-               : n;
-}
-
-/* The first block of the run that was found, from this one on; n_blocks: none. */
-static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block)
-{
-    const uint64_t n_blocks = lmc__run_at(&s->reader, run)->run.n_blocks;
-    const size_t n = lmc__count_found(s);
-    for (; block < n_blocks && lmc__find_copies(s, run, block) == n; block++) {
-        size_t i;
-        if (s->has_rows) continue; /* each has its row */
-        i = lmc__find_key(s, ((uint64_t)run << 32 | block) + 1);
-        if (i == n || lmc__found_at(s, i)->key >> 32 != run) return n_blocks;
-        block = (lmc__found_at(s, i)->key & UINT32_MAX) - 1;
-    }
-    return block;
-}
-
-/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
- * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
- * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
- * number as if that were 0. What is left is the register at the start, exclusive or the number. */
-static uint32_t lmc__number_of(const uint8_t *header)
-{
-    static const uint8_t zeros[4] = {0, 0, 0, 0};
-    const uint32_t crc = ~lmc__load32(header + LMC__BLOCK_CRC_AT);
-    return ~lmc__rewind_crc(lmc__rewind_crc(crc, header, LMC__BLOCK_CRC_AT), zeros, 4);
-}
-
-/* -- bytes of the file -- */
-
-/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
- * is how disks fail, so that only what is really lost is. */
-static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
-{
-    size_t i, part;
-    int all = 1;
-    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
-    for (i = 0; i < size; i += part) {
-        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
-        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
-        memset(dst + i, 0, part);
-        all = 0;
-    }
-    return all;
-}
-
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
- * What is at hand is used first: a search asks for one byte after the other. */
-static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
-                                 const uint8_t **p, size_t *n)
-{
-    if (at < s->view_at || at - s->view_at > s->view.size ||
-        size > s->view.size - (size_t)(at - s->view_at)) {
-        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, s->reader.source.size - at);
-        s->view.size = 0;
-        LMC__TRY(lmc__reserve(&s->view, wanted));
-        (void)lmc__read_rest(&s->reader, at, s->view.data, wanted);
-        s->view.size = wanted;
-        s->view_at = at;
-    }
-    *p = s->view.data + (size_t)(at - s->view_at);
-    *n = s->view.size - (size_t)(at - s->view_at);
-    return LMC_OK;
-}
-
-/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
- * rest of the file. Eight times the file's size is enough for any damage. */
-static int lmc__may_claim(lmc_salvage *s, uint64_t size)
-{
-    const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
-    if (s->claimed > 8 * file_size + ((uint64_t)16 << 20)) return 0;
-    s->claimed += size;
-    return 1;
-}
-
-/* CRC of bytes of the file, which has them. */
-static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
-{
-    uint8_t bytes[4096];
-    uint32_t crc = 0;
-    while (size != 0) {
-        const size_t n = (size_t)lmc__min64(size, sizeof bytes);
-        (void)lmc__read_rest(&s->reader, at, bytes, n);
-        crc = s->reader.coder->wave.k->crc32c(crc, bytes, n);
-        at += n;
-        size -= n;
-    }
-    return crc;
-}
-#endif /* LMC_NO_SALVAGE */
-
-/* == snapshot/salvage_place.h ================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* Without an index: streams and runs in the order in which their sections were found, and which
- * bytes of a stream each run is.
- *
- * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
- * that follows from what is before and behind it. Where a section may be lost, the tables have an
- * *unknown run*: of no size, perhaps, or the one of blocks that were found there.
- *
- *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
- *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
- *
- * So runs before the first unknown one are placed from the front of the stream, those behind the
- * last from its end, if its size is known. What is between has a place only if the blocks of the
- * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have all
- * rows of BLKS, the unknown ones are nothing. */
-
-/* The stream of a run without a place. */
-#define LMC__NO_STREAM SIZE_MAX
-
-/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
- * blocks can be read, but not those that have a prediction. */
-static int lmc__is_known_run(const lmc_reader *r, size_t number)
-{
-    return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
-}
-
-/* One of which nothing is known, not even that it has but one file. */
-static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
-{
-    lmc__listed_file *f;
-    lmc__stream *stream;
-    LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
-    stream->first_run = lmc__count_runs(&r->tables);
-    stream->size = LMC_UNKNOWN_SIZE;
-    stream->is_unknown = 1;
-    LMC__TRY(lmc__add_file(&r->tables.listing, &f));
-    f->file.path = "";
-    f->file.size = LMC_UNKNOWN_SIZE;
-    return LMC_OK;
-}
-
-/* The last stream goes on with that run, which has no place yet; NULL: with an unknown one. */
-static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
-{
-    lmc__listing *const l = &r->tables.listing;
-    lmc__reader_run added;
-    if (l->n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
-    memset(&added, 0, sizeof added);
-    if (run) added.run = *run;
-    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
-    added.run.stream = LMC__NO_STREAM;
-    added.prediction = run ? LMC_OK : LMC_ERR_LOST;
-    lmc__stream_at(l, l->n_streams - 1)->n_runs++;
-    return lmc__append(&r->tables.runs, &added, sizeof added);
-}
-
-/* The run begins there; its segments were relative to that. */
-static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
-{
-    lmc__run *const run = &lmc__run_at(r, number)->run;
-    uint32_t i;
-    for (i = 0; i < run->n_segments; i++)
-        ((lmc__segment *)(void *)r->tables.segments.data)[run->first_segment + i].start += start;
-    run->stream = stream;
-    run->start = start;
-}
-
-/* An unknown run, which begins at `start` of the stream and ends at `stop` at the latest, gets that
- * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
- * where it ends.
- *
- * Its block size is that of the first block found, provided that another one shows that it is not
- * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
- * others must agree. More may be lost behind the last that was found, unless what follows is
- * known to follow: then there would be another unknown run. */
-static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
-                              uint64_t stop)
-{
-    lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
-    const size_t first = lmc__find_key(s, (uint64_t)number << 32),
-                 behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
-    const lmc__found_block *f;
-    uint64_t last, n_missing, block = 0;
-    size_t block_size, i;
-    if (first == behind) return 0;
-    f = lmc__found_at(s, first);
-    last = f[behind - first - 1].key & UINT32_MAX;
-    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
-    if ((f->key & UINT32_MAX) == last && last != 0) return 0;
-    if (block_size < (size_t)1 << LMC__MIN_LOG2_BLOCK || (block_size & (block_size - 1)) != 0)
-        return 0;
-    n_missing = f->key & UINT32_MAX;
-    for (i = 0; i < behind - first; i++) {
-        const uint64_t before = block;
-        block = f[i].key & UINT32_MAX;
-        if (f[i].length > block_size || (block != last && f[i].length < block_size)) return 0;
-        n_missing += i && block > before + 1;
-    }
-    i--;
-    if (last > (stop - start) / block_size || f[i].length > stop - start - last * block_size)
-        return 0;
-    run->size = last * block_size + f[i].length;
-    run->block_size = block_size;
-    run->n_blocks = last + 1;
-    lmc__set_start(&s->reader, number, stream, start);
-    return n_missing == 0;
-}
-
-/* Every run of the stream for which there is only one place gets it. */
-static void lmc__place_stream(lmc_salvage *s, size_t number)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, number);
-    const int is_described = lmc__listed_at(&r->tables.listing, stream->first_file)->is_described;
-    uint64_t position = 0, stop = stream->is_unknown ? LMC__MAX_FILE_SIZE : stream->size, left;
-    size_t i = stream->first_run, end = i + stream->n_runs, j;
-    for (; i < end && lmc__is_known_run(r, i); i++) {
-        lmc__set_start(r, i, number, position);
-        position += lmc__run_at(r, i)->run.size;
-    }
-    for (; i < end && !stream->is_unknown && lmc__is_known_run(r, end - 1); end--) {
-        stop -= lmc__run_at(r, end - 1)->run.size;
-        lmc__set_start(r, end - 1, number, stop);
-    }
-    left = stop - position; /* what those from i to end do not cover */
-    for (j = i; j < end; j++) left -= lmc__run_at(r, j)->run.size;
-    for (; i < end; i++) {
-        const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (lmc__is_known_run(r, i)) {
-            if (run->size > stop - position) return;
-            lmc__set_start(r, i, number, position);
-        } else if (left != 0 && !s->has_rows && !lmc__place_unknown(s, i, number, position, stop) &&
-                   is_described)
-            return;
-        position += run->size;
-    }
-}
-
-/* Without an index: places, as far as they are certain. Others have no bytes. */
-LMC__COLD static void lmc__place_runs(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    size_t i;
-    for (i = 0; i < r->tables.listing.n_streams; i++) lmc__place_stream(s, i);
-    for (i = 0; i < lmc__count_runs(&r->tables); i++)
-        if (lmc__run_at(r, i)->run.stream == LMC__NO_STREAM) lmc__run_at(r, i)->run.size = 0;
-    lmc__settle_runs(&r->tables);
-}
-
-/* By key; those of one key in the order in which they lie. */
-static int lmc__compare_found(const void *x, const void *y)
-{
-    const lmc__found_block *const a = (const lmc__found_block *)x;
-    const lmc__found_block *const b = (const lmc__found_block *)y;
-    if (a->key != b->key) return a->key < b->key ? -1 : 1;
-    return a->at < b->at ? -1 : a->at > b->at;
-}
-
-/* Sorts what was found. Of blocks with one key those stay that are like the first (same content by
- * CRC and length), as many as will be tried. If another one has other content, there is no telling
- * which is right, and none is handed out. */
-static void lmc__choose_blocks(lmc_salvage *s)
-{
-    const size_t n = lmc__count_found(s);
-    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
-    lmc__found_block spare;
-    size_t i, j, n_kept = 0;
-    for (i = 1; i < n && lmc__compare_found(&f[i - 1], &f[i]) < 0; i++) {}
-    if (i < n) lmc__heap_sort(f, n, sizeof *f, lmc__compare_found, &spare);
-    for (i = 0; i < n; i = j) {
-        lmc__found_block *const best = &f[n_kept];
-        unsigned n_copies = 1;
-        *best = f[i];
-        for (j = i + 1; j < n && f[j].key == best->key; j++) {
-            if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
-            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* at or before j */
-        }
-        n_kept += n_copies;
-    }
-    s->blocks.size = n_kept * sizeof *f;
-}
-
-/* Runs without a place are put between others, so that these are in order for searching; and what
- * each run is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a
- * wrong base: the header that would have told may be lost.
- *
- * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
- * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
-LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    size_t i, j;
-    for (i = 0; i < r->tables.listing.n_streams; i++) {
-        const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, i);
-        uint64_t end = 0;
-        for (j = stream->first_run; j < stream->first_run + stream->n_runs; j++) {
-            lmc__reader_run *const run = lmc__run_at(r, j);
-            if (run->run.stream == LMC__NO_STREAM) lmc__set_start(r, j, i, end);
-            end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
-            LMC__CHECK(run->prediction != LMC_ERR_MEMORY, LMC_ERR_MEMORY);
-            if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
-        }
-    }
-    return LMC_OK;
-}
-#endif /* LMC_NO_SALVAGE */
-
-/* == snapshot/salvage_index.h ================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* The index of a damaged file, and the rows of BLKS. */
-
-/* The first section of the file is that of the index's first entry. */
-static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
-{
-    uint8_t first[LMC__SECTION_HEADER_SIZE];
-    uint64_t stored, size = 0;
-    lmc__cursor c;
-    c.p = t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 4; /* a FILE */
-    c.end = t->index.data + t->index.size;
-    return lmc__get_varint(&c, &stored) == LMC_OK && lmc__get_varint(&c, &size) == LMC_OK &&
-           lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
-           memcmp(first, "FILE", 4) == 0 && lmc__load64(first + 4) == size &&
-           lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
-}
-
-/* The rows, whose section has its body there, if that is right; with them each block is known
- * wherever it is. They are those of all runs. */
-static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
-{
-    lmc__tables *const t = &s->reader.tables;
-    const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
-    uint8_t crc[4];
-    size_t i;
-    if (size > lmc__index_limit(&s->reader)) return LMC_OK;
-    LMC__TRY(lmc__reserve(&t->rows, size + 1)); /* so that data is not NULL */
-    (void)lmc__read_rest(&s->reader, at - 4, crc, 4);
-    (void)lmc__read_rest(&s->reader, at, t->rows.data, (size_t)size);
-    if (s->reader.coder->wave.k->crc32c(0, t->rows.data, (size_t)size) != lmc__load32(crc))
-        return LMC_OK;
-    t->rows.size = (size_t)size;
-    for (i = 0; i < lmc__count_runs(t); i++)
-        lmc__table_run(t, i)->rows_at =
-            LMC__BLOCK_ENTRY_SIZE * (size_t)lmc__table_run(t, i)->first_row;
-    s->has_rows = 1;
-    return LMC_OK;
-}
-
-/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
- * What was found so far is forgotten then, for all is searched again with its help. If it is not,
- * nothing changes.
- *
- * It might be that of another file, of which a part or all is content of this one. It is this
- * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
- * if the first section is the one that it names, or if it stands where the trailer says, but too
- * far in front. */
-static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__kernels *const k = r->coder->wave.k;
-    lmc__tables found;
-    lmc__section section;
-    uint64_t offset = 0;
-    enum lmc_status status;
-    lmc__init_tables(&found, r->options.alloc_user);
-    status = lmc__read_index(r, &found, at, size);
-    if (status == LMC_OK)
-        status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
-                                  LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
-    if (status == LMC_OK && offset != at && !(has_trailer && offset > at) &&
-        !lmc__has_first_section(r, &found))
-        status = LMC_ERR_CORRUPT;
-    if (status != LMC_OK) {
-        lmc__free_tables(&found);
-        return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
-    }
-    lmc__free_tables(&r->tables);
-    r->tables = found;
-    /* its copy of the header, which is the same if that is intact */
-    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
-    s->blocks.size = 0;
-    s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
-    s->damage.n_breaks = 0;
-    s->damage.has_index = s->damage.is_complete = 1;
-    s->end = at;
-    s->shift = at - offset;
-    return found.n_rows < at / LMC__BLOCK_ENTRY_SIZE
-               ? lmc__take_rows(s, at - LMC__BLOCK_ENTRY_SIZE * found.n_rows, found.n_rows)
-               : LMC_OK;
-}
-#endif /* LMC_NO_SALVAGE */
-
-/* == snapshot/salvage_walk.h =================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* The walk through a damaged file, from front to back. At each byte something may begin, a section
- * or a block; what is right is passed over, and the rest searched byte by byte:
- *
- *     an intact section                          the walk goes on behind it
- *     a block, and what follows is its successor likewise
- *     another block, which is intact             likewise: what looks like a header in it is
- * content a damaged block                            the walk goes on behind the first byte of its
- *                                                header, since its size may be wrong
- *
- *     |--- header ---|------------ payload of block 7 ------------|
- *     ^ at                                                        ^ last_end: block 8? else
- *      ^ searched from here on, unless block 7 is intact            decoded, to know
- *
- * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
- * where the last thing ends.
- *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
- * the run at hand as long as its number and size fit, and numbers go on. */
-typedef struct lmc__walk {
-    /* Where it is, and where the last thing that was found ends. */
-    uint64_t at, last_end;
-    /* The block that should come next; of those found the first since something was missing. */
-    uint64_t next_block;
-    size_t chain;
-    /* -- of the last stream, without an index -- */
-    /* Bytes of its known runs; the run behind its last unknown one. */
-    uint64_t covered;
-    size_t certain;
-    /* The end of all streams was met. */
-    int is_ended;
-} lmc__walk;
-
-/* What is at hand follows the last thing. */
-static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
-
-/* -- without an index: what is found becomes runs -- */
-
-/* The run at hand: that of the last section, or of blocks behind it; SIZE_MAX: none in this
- * stream. */
-static size_t lmc__run_at_hand(const lmc_reader *r)
-{
-    const lmc__listing *const l = &r->tables.listing;
-    return l->n_streams && lmc__stream_at(l, l->n_streams - 1)->n_runs
-               ? lmc__count_runs(&r->tables) - 1
-               : SIZE_MAX;
-}
-
-/* It has all its blocks, as far as is known. */
-static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
-{
-    const size_t number = lmc__run_at_hand(r);
-    return number == SIZE_MAX || !lmc__is_known_run(r, number) ||
-           w->next_block == lmc__run_at(r, number)->run.n_blocks;
-}
-
-/* An unknown run is the one at hand. */
-static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
-{
-    w->next_block = 0;
-    LMC__TRY(lmc__add_found_run(r, NULL));
-    w->certain = lmc__count_runs(&r->tables);
-    return LMC_OK;
-}
-
-/* The blocks since something was missing turn out to be of another run, since they do not end where
- * the run at hand does. */
-static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
-{
-    size_t i;
-    LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
-    for (i = w->chain; i < lmc__count_found(s); i++)
-        lmc__found_at(s, i)->key = (uint64_t)(lmc__count_runs(&s->reader.tables) - 1) << 32 |
-                                   (lmc__found_at(s, i)->key & UINT32_MAX);
-    return LMC_OK;
-}
-
-/* A section of a file or run, or BLKS, begins at w->at: if another one may be lost before it, there
- * is an unknown run. */
-static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
-{
-    if (s->reader.tables.listing.n_streams == 0) return LMC_OK;
-    if (lmc__is_linked(w) && !lmc__is_run_complete(&s->reader, w) && w->chain != SIZE_MAX)
-        LMC__TRY(lmc__move_chain(s, w));
-    if (!lmc__is_linked(w) || !lmc__is_run_complete(&s->reader, w))
-        LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
-    w->chain = SIZE_MAX;
-    return LMC_OK;
-}
-
-/* A stream of a lost FILE section: it has the runs behind the last unknown one, which do not fit
- * into the last stream. */
-static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
-{
-    lmc__listing *const l = &r->tables.listing;
-    lmc__stream *stream;
-    size_t i, n;
-    LMC__TRY(lmc__add_unknown_stream(r));
-    stream = lmc__stream_at(l, l->n_streams - 1);
-    n = w->certain > stream[-1].first_run ? lmc__count_runs(&r->tables) - w->certain : 0;
-    stream[-1].n_runs -= n;
-    stream->n_runs = n;
-    stream->first_run -= n;
-    w->covered = 0;
-    for (i = 0; i < n; i++) w->covered += lmc__run_at(r, stream->first_run + i)->run.size;
-    return LMC_OK;
-}
-
-/* A RUN body. One that breaks the rules leaves an unknown run. */
-static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t *body, size_t size)
-{
-    lmc_reader *const r = &s->reader;
-    lmc__tables *const t = &r->tables;
-    const size_t n_segments = t->segments.size;
-    const lmc__stream *stream;
-    uint64_t position = 0;
-    enum lmc_status status;
-    lmc__run run;
-    lmc__cursor c;
-    c.p = body;
-    c.end = body + size;
-    if (t->listing.n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
-    w->next_block = 0;
-    if (lmc__get_run(&c, &run) != LMC_OK) return lmc__begin_unknown_run(r, w);
-    stream = lmc__stream_at(&t->listing, t->listing.n_streams - 1);
-    if (run.size > lmc__min64(stream->size, LMC__MAX_FILE_SIZE) - w->covered)
-        LMC__TRY(lmc__split_stream(r, w));
-    if (run.size > LMC__MAX_FILE_SIZE - w->covered) return lmc__begin_unknown_run(r, w);
-    status = lmc__parse_run(&run, &t->segments, body, size, &t->listing, t->listing.n_streams - 1,
-                            &position);
-    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    if (status != LMC_OK) {
-        t->segments.size = n_segments;
-        return lmc__begin_unknown_run(r, w);
-    }
-    w->covered += run.size;
-    return lmc__add_found_run(r, &run);
-}
-
-/* A FILE body. One that describes no valid files leaves one file of which nothing is known. */
-static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8_t *body,
-                                       size_t size)
-{
-    lmc__listing *const l = &s->reader.tables.listing;
-    const enum lmc_status status = lmc__list_files(l, body, size);
-    w->next_block = w->covered = 0;
-    w->certain = lmc__count_runs(&s->reader.tables);
-    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    if (status != LMC_OK) return lmc__add_unknown_stream(&s->reader);
-    lmc__stream_at(l, l->n_streams - 1)->first_run = w->certain;
-    return LMC_OK;
-}
-
-/* What a section tells, where there is no index. */
-static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
-                                         int is_intact)
-{
-    const size_t size = is_intact ? (size_t)section->size : 0;
-    if (lmc__is_ancillary(section) || lmc__is_kind(section, "INDX")) return LMC_OK;
-    LMC__TRY(lmc__end_run(s, w));
-    if (lmc__is_kind(section, "BLKS")) {
-        w->is_ended = 1;
-        s->damage.is_complete = s->damage.n_breaks == 0 && lmc__is_linked(w);
-        s->rows_at = w->at + LMC__SECTION_HEADER_SIZE;
-        s->n_rows = is_intact && size % LMC__BLOCK_ENTRY_SIZE == 0 ? size / LMC__BLOCK_ENTRY_SIZE
-                                                                   : UINT64_MAX;
-        return LMC_OK;
-    }
-    w->is_ended = 0;
-    s->body.size = 0;
-    LMC__TRY(lmc__reserve(&s->body, size + 1)); /* so that data is not NULL */
-    (void)lmc__read_rest(&s->reader, w->at + LMC__SECTION_HEADER_SIZE, s->body.data, size);
-    return lmc__is_kind(section, "FILE") ? lmc__take_files(s, w, s->body.data, size)
-                                         : lmc__take_run(s, w, s->body.data, size);
-}
-
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
- * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
- * begins another. */
-static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
-                                       size_t *run_number)
-{
-    lmc_reader *const r = &s->reader;
-    const size_t at_hand = lmc__run_at_hand(r);
-    const lmc__run *const run = at_hand == SIZE_MAX ? NULL : &lmc__run_at(r, at_hand)->run;
-    if (!run || (lmc__is_known_run(r, at_hand)
-                     ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
-                           (number < w->next_block &&
-                            (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
-                     : number < w->next_block &&
-                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
-        LMC__TRY(lmc__begin_unknown_run(r, w));
-    *run_number = lmc__count_runs(&r->tables) - 1;
-    return LMC_OK;
-}
-
-/* -- with an index, but not its rows -- */
-
-typedef struct lmc__place_search {
-    const lmc_reader *reader;
-    uint64_t at;
-} lmc__place_search;
-
-static int lmc__ends_before(const void *context, size_t i)
-{
-    const lmc__place_search *const search = (const lmc__place_search *)context;
-    return lmc__run_at(search->reader, i)->end <= search->at;
-}
-
-/* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
- * break on things are where the index is: further behind, or before. */
-static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
-                                size_t length)
-{
-    const lmc_reader *const r = &s->reader;
-    const lmc__reader_run *run;
-    lmc__place_search search;
-    size_t i;
-    search.reader = r;
-    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
-    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
-    if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
-    run = lmc__run_at(r, i);
-    return search.at >= run->at && number < run->run.n_blocks &&
-                   lmc__block_size_at(&run->run, number) == length
-               ? i
-               : SIZE_MAX;
-}
-
-/* -- headers -- */
-
-/* The block, whose header is right, is intact, as far as can be told without its prediction. */
-static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *info, uint64_t at,
-                                        int *is_intact)
-{
-    lmc_reader *const r = &s->reader;
-    lmc__coder *const c = r->coder;
-    enum lmc_status status;
-    *is_intact = 0;
-    if (!lmc__may_claim(s, (uint64_t)info->encoded_size + info->size)) return LMC_OK;
-    LMC__TRY(lmc__set_coder(c, info->size, 1, 0));
-    c->in[0].size = s->range.size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], info->encoded_size));
-    LMC__TRY(lmc__reserve(&s->range, info->size));
-    if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
-    status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
-                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
-    *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
-    return LMC_OK;
-}
-
-/* What looks like the header of a block is at p. *step: its size, if it is passed over. */
-static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
-                                          uint64_t *step)
-{
-    const uint64_t most = s->damage.has_index ? s->reader.tables.n_rows
-                                              : s->reader.source.size / (LMC_BLOCK_HEADER_SIZE + 1);
-    const uint32_t header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
-    lmc_block_info info, next;
-    uint32_t number;
-    lmc__found_block f;
-    size_t run = 0, n;
-    int is_passed = 0, is_next;
-    if (lmc__parse_block_info(p, &info) != LMC_OK ||
-        info.encoded_size > s->reader.source.size - w->at ||
-        info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
-        return LMC_OK;
-    number = lmc__number_of(p);
-    if (number >= most) return LMC_OK;
-    is_next = lmc__is_linked(w) && number == w->next_block;
-    if (!s->damage.has_index) LMC__TRY(lmc__take_block(s, w, number, info.size, &run));
-    else if (!s->has_rows) run = lmc__run_of_place(s, w, number, info.size);
-    if (run == SIZE_MAX) return LMC_OK;
-    memset(&f, 0, sizeof f);
-    f.key = s->damage.has_index && s->has_rows ? info.encoded_size | (uint64_t)header_crc << 32
-                                               : (uint64_t)run << 32 | number;
-    f.at = w->at;
-    f.size = (uint32_t)info.encoded_size;
-    f.length = (uint32_t)info.size;
-    f.crc = info.crc;
-    f.header_crc = header_crc;
-    f.has_prediction = (uint8_t)info.has_prediction;
-    s->damage.n_breaks += !is_next;
-    if (!lmc__is_linked(w)) w->chain = lmc__count_found(s);
-    LMC__TRY(lmc__append(&s->blocks, &f, sizeof f));
-    w->last_end = w->at + f.size;
-    w->next_block = (uint64_t)number + 1;
-    *step = 1;
-    if (s->end >= w->last_end && s->end - w->last_end >= LMC_BLOCK_HEADER_SIZE) {
-        LMC__TRY(lmc__view(s, w->last_end, LMC_BLOCK_HEADER_SIZE, 4096, &p, &n));
-        is_passed = p[0] == LMC__BLOCK_SYNC && lmc__parse_block_info(p, &next) == LMC_OK &&
-                    lmc__number_of(p) == w->next_block;
-    }
-    if (!is_passed) LMC__TRY(lmc__check_block(s, &info, w->at, &is_passed));
-    if (is_passed) *step = f.size;
-    return LMC_OK;
-}
-
-/* What looks like the header of a section is at p. It must have its Head_CRC, and lie within the
- * file. *step: its size, if it is passed over. */
-static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
-                                            uint64_t *step)
-{
-    lmc_reader *const r = &s->reader;
-    lmc__section section;
-    uint64_t size;
-    int is_intact;
-    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
-        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE ||
-        !lmc__may_claim(s, section.size))
-        return LMC_OK;
-    if (!lmc__is_ancillary(&section) && section.size > lmc__index_limit(r)) return LMC_OK;
-    size = LMC__SECTION_HEADER_SIZE + section.size;
-    is_intact =
-        lmc__crc_of_file(s, w->at + LMC__SECTION_HEADER_SIZE, section.size) == section.body_crc;
-    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
-    if (is_intact && lmc__is_kind(&section, "INDX") && !s->damage.has_index) {
-        LMC__TRY(lmc__take_index(s, w->at, size, 0));
-        if (s->damage.has_index) return LMC_OK;
-    }
-    if (!s->damage.has_index) LMC__TRY(lmc__take_section(s, w, &section, is_intact));
-    else if (lmc__is_kind(&section, "RUN ")) w->next_block = 0;
-    s->damage.n_breaks += !lmc__is_linked(w);
-    s->damage.n_sections += !is_intact;
-    w->last_end = w->at + size;
-    *step = is_intact ? size : 1;
-    return LMC_OK;
-}
-
-/* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
- * letters of the kinds of sections. */
-LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
-{
-    const int had_index = s->damage.has_index;
-    uint8_t is_first[256]; /* bytes with which a header begins */
-    lmc__walk w;
-    memset(is_first, 0, sizeof is_first);
-    is_first[LMC__BLOCK_SYNC] = is_first[(uint8_t)'F'] = is_first[(uint8_t)'R'] =
-        is_first[(uint8_t)'B'] = is_first[(uint8_t)'I'] = 1;
-    memset(&is_first[(uint8_t)'a'], 1, 'z' - 'a' + 1);
-    memset(&w, 0, sizeof w);
-    w.last_end = LMC__HEADER_SIZE;
-    w.at = s->damage.has_header ? LMC__HEADER_SIZE : 0;
-    w.chain = SIZE_MAX;
-    while (w.at < s->end && s->end - w.at >= LMC__SECTION_HEADER_SIZE) {
-        const size_t wanted = (size_t)lmc__min64(LMC_BLOCK_HEADER_SIZE, s->end - w.at);
-        uint64_t step = 0; /* 0: nothing begins here */
-        const uint8_t *p;
-        size_t n;
-        LMC__TRY(lmc__view(s, w.at, wanted, lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
-        if (p[0] != LMC__BLOCK_SYNC) {
-            if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
-        } else if (wanted == LMC_BLOCK_HEADER_SIZE) {
-            LMC__TRY(lmc__look_at_block(s, &w, p, &step));
-        }
-        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* with its help */
-        if (step == 0) {
-            LMC__TRY(lmc__view(s, w.at, 1, 0, &p, &n));
-            for (step = 1; step < n && !is_first[p[step]]; step++) {}
-        }
-        w.at += step;
-    }
-    s->damage.n_breaks += w.last_end != s->end && (s->damage.has_index || s->damage.has_trailer);
-    if (!s->damage.has_index && !w.is_ended && s->reader.tables.listing.n_streams)
-        LMC__TRY(lmc__begin_unknown_run(&s->reader, &w));
-    return LMC_OK;
-}
-#endif /* LMC_NO_SALVAGE */
-
-/* == snapshot/salvage_open.h =================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
-
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
- * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 7.3). */
-static enum lmc_status lmc__salvage_header(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__kernels *const k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE];
-    enum lmc_status status;
-    if (r->source.size < LMC__HEADER_SIZE || !lmc__read_rest(r, 0, header, sizeof header))
-        return LMC_OK;
-    status = lmc__check_header(header, k);
-    if ((status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED) &&
-        k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT))
-        return status;
-    if (status != LMC_OK) return LMC_OK;
-    s->damage.has_header = 1;
-    memcpy(s->header, header, sizeof s->header);
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
-}
-
-/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
- * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
- * missing; and none. Only the first is no damage, but the second leads to the index all the
- * same. */
-static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
-{
-    lmc_reader *const r = &s->reader;
-    const lmc__kernels *const k = r->coder->wave.k;
-    const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
-    uint8_t trailer[LMC__TRAILER_SIZE];
-    uint64_t index_size, index_at;
-    if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
-        !lmc__read_rest(r, end, trailer, sizeof trailer))
-        return LMC_OK;
-    index_size = lmc__load64(trailer + 8);
-    index_at = index_size <= end ? end - index_size : 0;
-    if (index_at < LMC__HEADER_SIZE) return LMC_OK;
-    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
-    if (s->damage.has_trailer) s->end = index_at;
-    /* one that was moved is good enough to look there */
-    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
-        k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
-        return lmc__take_index(s, index_at, index_size, 1);
-    return LMC_OK;
-}
-
-/* Of a BLKS that was found without an index: its rows, if they are as many as the known runs have
- * blocks. Then no run is lost. */
-static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
-{
-    lmc__tables *const t = &s->reader.tables;
-    size_t i;
-    for (i = 0; i < lmc__count_runs(t); i++) {
-        lmc__table_run(t, i)->first_row = t->n_rows;
-        t->n_rows += lmc__table_run(t, i)->run.n_blocks; /* below 2^64, as each is below 2^32 */
-    }
-    if (t->n_rows != s->n_rows) return LMC_OK;
-    LMC__TRY(lmc__take_rows(s, s->rows_at, s->n_rows));
-    if (!s->has_rows) return LMC_OK;
-    s->damage.is_complete = 1;
-    for (i = 0; i < lmc__count_found(s); i++)
-        lmc__found_at(s, i)->key =
-            lmc__found_at(s, i)->size | (uint64_t)lmc__found_at(s, i)->header_crc << 32;
-    return LMC_OK;
-}
-
-/* With an index, all files and runs are in the tables since it was found (lmc__take_index). */
-static enum lmc_status lmc__fill_tables(lmc_salvage *s)
-{
-    if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
-    lmc__choose_blocks(s);
-    if (!s->damage.has_index) lmc__place_runs(s);
-    return lmc__finish_runs(s);
-}
-
-/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
- *
- *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
- *     verdicts_at     ^ [0]                      ^ [1] */
-static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
-{
-    size_t i, n = 0;
-    for (i = 0; i < s->reader.tables.listing.n_files; i++) {
-        LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
-        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
-    }
-    return lmc__append(&s->verdicts, NULL, n);
-}
-
-/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
- * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
- * full; what stays is in proportion to the blocks that were found. */
-LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
-{
-    lmc_salvage *const s = lmc__get_salvage(r);
-    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
-    s->end = r->source.size;
-    s->n_rows = UINT64_MAX;
-    LMC__TRY(lmc__salvage_header(s));
-    LMC__TRY(lmc__salvage_trailer(s));
-    LMC__TRY(lmc__walk_through(s));
-    LMC__TRY(lmc__fill_tables(s));
-    if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
-        return LMC_ERR_NOT_LMC;
-    /* a file without a name is alone */
-    if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
-        *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
-        s->damage.is_complete = 1;
-    LMC__TRY(lmc__add_verdicts(s));
-    s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
-    lmc__free_buffer(&s->body);
-    lmc__free_buffer(&s->view);
-    return LMC_OK;
-}
-
-/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
-LMC__COLD static void lmc__free_salvage(lmc_reader *r)
-{
-    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
-}
-#endif /* LMC_NO_SALVAGE */
-
-/* == snapshot/salvage_read.h =================================================================== */
-
-#ifndef LMC_NO_SALVAGE
-
-/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
- * so that lmc_salvage_confirm can tell.
- *
- *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
- *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
- *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
- *
- * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
-
-/* -- blocks -- */
-
-/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
- * but block by block: a damaged neighbour must not cost this one.
- *
- * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
- * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
- * had, that is said of an intact payload only: of another one, that it is damaged. */
-static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
-                                        const lmc__found_block *found, uint8_t *dst)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__coder *const c = r->coder;
-    enum lmc_status status, prediction = run->prediction;
-    lmc_block_info info;
-    if (found->has_prediction && prediction == LMC_OK) {
-        LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
-        prediction = lmc__read_prediction(
-            &r->origin, &run->run, (uint64_t)block * run->run.block_size, dst, found->length);
-    }
-    LMC__TRY(lmc__set_coder(c, found->length, 1, 0));
-    c->in[0].size = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], found->size));
-    LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
-    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
-    LMC__CHECK(info.size == found->length && info.encoded_size == found->size &&
-                   info.has_prediction == found->has_prediction,
-               LMC_ERR_CORRUPT); /* it changed */
-    LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
-    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
-    status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
-                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
-                               c->wave.workspaces, c->wave.workspace_size);
-    return status == LMC_ERR_BASE_MISSING ? prediction : status;
-}
-
-/* The first intact one of the copies of a block, which begin with number i of those found. They
- * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
- * right. */
-LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
-                                                   size_t i, uint8_t *dst)
-{
-    const uint64_t key = lmc__found_at(s, i)->key;
-    enum lmc_status status = LMC_ERR_LOST;
-    if (lmc__found_at(s, i)->is_doubtful) return LMC_ERR_CORRUPT;
-    for (; i < lmc__count_found(s) && lmc__found_at(s, i)->key == key; i++) {
-        status = lmc__decode_copy(&s->reader, number, block, lmc__found_at(s, i), dst);
-        if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
-    }
-    return status;
-}
-
-/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_salvage_next.
- *
- * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
- * are two, as in other readers: one for runs that this very file predicts, because reading those
- * asks for other bytes of it, by this function again, which may need the other one. */
-LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
-                                                    uint8_t *dst, size_t size)
-{
-    lmc_salvage *const s = lmc__get_salvage(r);
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
-    while (size != 0) {
-        const uint64_t block = offset / run->block_size;
-        const size_t skip = (size_t)(offset - block * run->block_size),
-                     length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
-        const size_t i = lmc__find_copies(s, number, block);
-        uint8_t *to = dst;
-        LMC__CHECK(i < lmc__count_found(s), LMC_ERR_LOST);
-        if (n < length) {
-            part->size = 0;
-            LMC__TRY(lmc__reserve(part, length));
-            to = part->data;
-        }
-        LMC__TRY(lmc__decode_found(s, number, (uint32_t)block, i, to));
-        if (n < length) memcpy(dst, to + skip, n);
-        dst += n;
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* -- ranges -- */
-
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their fingerprints. */
-static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
-{
-    return (int8_t *)(void *)s->verdicts.data +
-           ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
-}
-
-/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
- * not. */
-static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
-
-/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the fingerprint that the index has. The digest of one that is not whole is
- * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
-static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
-                                 uint64_t end)
-{
-    while (d->tensor < file->n_tensors &&
-           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const size_t tensor = d->tensor;
-        const lmc_tensor *const t = &file->tensors[tensor];
-        const int is_whole = d->tensor_done == t->size;
-        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
-        if (is_whole)
-            verdicts[1 + tensor] =
-                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
-    }
-}
-
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
- * by spans, in order. */
-typedef struct lmc__span {
-    uint64_t offset, size;
-    const uint8_t *data;
-} lmc__span;
-
-/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
-static void lmc__advance(lmc__span *span, uint64_t offset)
-{
-    if (span->data) span->data += (size_t)(offset - span->offset);
-    span->size -= offset - span->offset;
-    span->offset = offset;
-}
-
-/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
- * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
- * never whole. So a leaf is only ever made of neighbours. */
-static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
-                                lmc__span span)
-{
-    const lmc__kernels *const k = s->reader.coder->wave.k;
-    lmc__digester *const d = &s->digester;
-    const uint64_t end = span.offset + span.size;
-    while (span.size != 0) {
-        const lmc_tensor *t;
-        uint64_t part;
-        lmc__confirm_tensors(d, file, verdicts, span.offset);
-        if (d->tensor == file->n_tensors) return;
-        t = &file->tensors[d->tensor]; /* ends behind span.offset */
-        if (t->offset >= end) break;
-        if (span.offset < t->offset) lmc__advance(&span, t->offset);
-        part = lmc__min64(span.size, t->offset + t->size - span.offset);
-        if (span.data && span.offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
-                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
-                        (uint32_t)part);
-        }
-        lmc__advance(&span, span.offset + part);
-    }
-    lmc__confirm_tensors(d, file, verdicts, end);
-}
-
-/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
- * what is there is taken: once something is lost it is of no use, and not compared. */
-static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
-{
-    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
-    int8_t *const verdicts = lmc__verdicts_of(s, number);
-    lmc__digester *const d = &s->digester;
-    if (!s->damage.has_index) return; /* else fingerprints are not known */
-    if (span.offset == 0) {
-        lmc__begin_digester(d, file);
-        s->is_whole = 1;
-    }
-    if (span.data)
-        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
-    else s->is_whole = 0;
-    lmc__digest_tensors(s, file, verdicts, span);
-    if (span.offset + span.size == file->size && s->is_whole)
-        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
-}
-
-/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
-{
-    lmc__span span;
-    span.offset = s->offset;
-    span.size = range->size;
-    span.data = (const uint8_t *)range->data;
-    lmc__digest_range(s, s->file, span);
-    s->offset += range->size;
-}
-
-/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
- * status. */
-static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
-{
-    range->size = size;
-    range->status = LMC_ERR_LOST;
-    lmc__digest_next(s, range);
-    return LMC_OK;
-}
-
-/* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
- * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once: what is asked for again is there.
- *
- * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
- * file can make. range->data is the reader's, until the next call. */
-static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
-                                    uint64_t most, lmc_salvage_range *range)
-{
-    const uint64_t max = s->reader.options.max_total_size, limit = max ? max : UINT64_MAX;
-    const lmc__found_block *const f = lmc__found_at(s, i);
-    const size_t size = (size_t)lmc__min64(f->length - skip, most);
-    lmc__meter *const meter = s->reader.meter;
-    int is_outermost;
-    if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
-    if (skip == 0 || s->ranged != i + 1) {
-        s->ranged = 0;
-        s->range.size = 0;
-        LMC__TRY(lmc__reserve(&s->range, f->length));
-        is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
-        s->ranged_status = lmc__decode_found(s, number, range->block, i, s->range.data);
-        lmc__end_work(meter, is_outermost);
-        if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
-        s->ranged = i + 1;
-    }
-    range->size = size;
-    range->status = s->ranged_status;
-    if (range->status == LMC_OK) range->data = s->range.data + skip;
-    s->delivered += size;
-    return LMC_OK;
-}
-
-/* The next range of run number s->run, in which byte `position` of the stream is; the file ends at
- * `end` of it: a block that was found, as far as it is the file's, or what is lost up to the next
- * one.
- *
- *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
- *     files               |--- a -------------|- b ---|
- *     ranges              | 0   | lost      |3| 3 | 4 | */
-static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint64_t end,
-                                        lmc_salvage_range *range)
-{
-    const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
-    const uint64_t at = position - run->start, block = at / run->block_size,
-                   next = lmc__next_found(s, s->run, block);
-    range->run = (uint32_t)s->run;
-    range->block = (uint32_t)block;
-    if (next > block)
-        return lmc__report_lost(
-            s, range,
-            lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
-    LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
-                          (size_t)(at - block * run->block_size), end - position, range));
-    lmc__digest_next(s, range);
-    return LMC_OK;
-}
-
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last
- * run. */
-static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
-{
-    const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
-    const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
-    const uint64_t position = f->start + s->offset,
-                   end = f->file.size == LMC_UNKNOWN_SIZE ? UINT64_MAX : f->start + f->file.size;
-    range->file_number = s->file;
-    range->offset = s->offset;
-    for (; s->run < stream->first_run + stream->n_runs && position < end; s->run++) {
-        const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
-        if (position < run->start)
-            return lmc__report_lost(s, range, lmc__min64(end, run->start) - position);
-        if (position - run->start < run->size) return lmc__next_of_run(s, position, end, range);
-    }
-    if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
-        return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) { /* without a range, but with a fingerprint */
-        lmc__span span;
-        span.offset = span.size = 0;
-        span.data = (const uint8_t *)"";
-        lmc__digest_range(s, s->file, span);
-    }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The next block without a place. Its run and number are known, but not of which bytes of which
- * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
- * or the rows of BLKS, what has no place is no block of this file. */
-static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
-{
-    const lmc_reader *const r = &s->reader;
-    const size_t n = s->damage.has_index || s->has_rows ? 0 : lmc__count_found(s);
-    uint64_t key = UINT64_MAX;
-    for (; s->unplaced < n; s->unplaced++) {
-        const size_t i = s->unplaced;
-        key = lmc__found_at(s, i)->key;
-        if (lmc__run_at(r, (size_t)(key >> 32))->run.size == 0 &&
-            (i == 0 || lmc__found_at(s, i - 1)->key != key))
-            break; /* no copy */
-    }
-    if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
-    range->file_number = SIZE_MAX;
-    range->offset = 0;
-    range->run = (uint32_t)(key >> 32);
-    range->block = (uint32_t)key;
-    LMC__TRY(lmc__deliver(s, range->run, s->unplaced, 0, UINT64_MAX, range));
-    s->unplaced++;
-    return LMC_OK;
-}
-
-/* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
- * reader, and it does not go back.
- *
- *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out
- *
- * The end is a range of its own, so that no status means both an end and a loss. */
-LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
-{
-    enum lmc_status status;
-    lmc_reader *r;
-    if (!s || !range) return LMC_ERR_ARGUMENT;
-    r = &s->reader;
-    memset(range, 0, sizeof *range);
-    range->run = range->block = UINT32_MAX;
-    while (s->file < r->tables.listing.n_files) {
-        status = lmc__next_of_file(s, range);
-        if (status != LMC_ERR_NOT_FOUND) return status;
-        s->offset = 0;
-        s->file++;
-        if (s->file < r->tables.listing.n_files && lmc__file_at(r, s->file)->start == 0)
-            s->run = lmc__stream_of(r, lmc__file_at(r, s->file))->first_run;
-    }
-    status = lmc__next_unplaced(s, range);
-    if (status != LMC_ERR_NOT_FOUND) return status;
-    range->is_end = 1;
-    range->file_number = SIZE_MAX;
-    range->offset = 0;
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage *damage)
-{
-    if (!s || !damage) return LMC_ERR_ARGUMENT;
-    *damage = s->damage;
-    return LMC_OK;
-}
-
-LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
-
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
-LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
-{
-    return s && file_number < s->reader.tables.listing.n_files &&
-           lmc__file_at(&s->reader, file_number)->is_described;
-}
-
-/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
- * without a gap and there was an index to compare with, else 0. */
-LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
-{
-    const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
-    if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
-    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
-}
-#endif /* LMC_NO_SALVAGE */
-
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens and frees readers of both kinds: of intact files, and of damaged ones (lmc_salvage), which
- * are a reader with more behind it. Only this file knows that there are two.
+/* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
+ * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
@@ -27219,30 +25762,6 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
 {
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
 }
-
-#ifndef LMC_NO_SALVAGE
-/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
- * anything can fail. */
-static enum lmc_status lmc__open_by_search(lmc_reader *r)
-{
-    r->is_salvage = 1;
-    r->read_run = lmc__read_salvaged;
-    r->free_extra = lmc__free_salvage;
-    return lmc__open_salvage(r);
-}
-
-LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
-                                         const lmc_reader_options *options)
-{
-    lmc_reader *reader;
-    if (!salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_reader(&reader, sizeof(lmc_salvage), lmc__open_by_search, source, options));
-    *salvage = lmc__get_salvage(reader);
-    return LMC_OK;
-}
-
-LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_reader_free(lmc_salvage_reader(s)); }
-#endif
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the shell of the format costs (format.md): bytes that are not payload, and requests to read a tensor.
+"""What the shell of the format costs: bytes that are not payload, and requests to read a tensor.
 
   bench/format.py metadata LMC             bytes per tensor in full files and in deltas
   bench/format.py reads LMC RANGE_READS    requests and bytes to open a file, and to read one tensor

@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""The curve that the encoder's levels are points on: bench/levels.md and levels.svg, from what build/levels measures.
+"""The curve that the encoder's levels are points on, from what build/levels measures.
 
   bench/levels.py measure [OPTIONS]   runs build/levels with them; its results go to build/results/levels.json
-  bench/levels.py page                writes the page's table and the picture from that file
+  bench/levels.py page                prints a table of that file, and draws levels.svg beside it
 
-The page keeps its text: only what stands between the two marks is written anew. SPDX-License-Identifier: MIT
-"""
+SPDX-License-Identifier: MIT"""
 import os, sys
 
-from results import ROOT, find, measure, measured, write_table
+from results import RESULTS, find, measure, measured
 
-BEGIN, END = "<!-- measured: bench/levels.py page -->\n", "<!-- end -->\n"
 LEVELS = ("fast", "default", "max", "archive")
 
 
@@ -68,8 +66,8 @@ def draw(rows, path):
 
 def page():
     rows = measured("levels")
-    draw(rows, os.path.join(ROOT, "bench", "levels.svg"))
-    write_table("levels.md", BEGIN, END, table(rows))
+    print(table(rows), end="")
+    draw(rows, os.path.join(RESULTS, "levels.svg"))
 
 
 if sys.argv[1:2] == ["measure"]:

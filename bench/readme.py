@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Puts the figures of the last benchmark into README.md: readme.py [README]
+"""Puts the figures of the last benchmark into README.md and bench/README.md, and its first plot into bench/: readme.py
 
 What stands between <!-- NAME --> and <!-- end --> is made anew from the results that bench/run left (RESULTS; default: build/results), the
-same that REPORT.md shows. Run it after `make bench`, and commit both pages."""
-import json, os, re, sys
+same that REPORT.md there shows. Run it after `make bench`, read what stands around the figures, and commit."""
+import json, os, re, shutil, sys
 
+from report import put_summary
 from results import ROOT, build, find, load
 
 PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can do is of their documentation and code
@@ -73,16 +74,25 @@ def make_speed():
     return text + "\n\nmemcpy: %.1f to %.1f GB/s in the same run, lmc.h %s." % (min(copies), max(copies), stamp("bench")["lmc.h"])
 
 
-def main(path=os.path.join(ROOT, "README.md")):
+def make_summary():
+    of, lines = stamp("bench"), []
+    put_summary(lines.append)
+    return "lmc.h %s, commit %s, %s; %s; %s; %s.\n\n%s" % (*(of[key] for key in ("lmc.h", "commit", "ended", "machine", "compiler", "settings")), "\n".join(lines))
+
+
+def fill(page, **places):
+    path = os.path.join(ROOT, page)
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    for name, make in (("numbers", make_numbers), ("peers", make_peers), ("files", make_files), ("speed", make_speed)):
+    for name, make in places.items():
         text, n = re.subn(r"(<!-- %s -->\n).*?(\n<!-- end -->)" % name, lambda found: found[1] + make() + found[2], text, flags=re.S)
         if n != 1:
-            sys.exit("readme.py: %s has no place for %s" % (path, name))
+            sys.exit("readme.py: %s has no place for %s" % (page, name))
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    fill("README.md", numbers=make_numbers, peers=make_peers, files=make_files, speed=make_speed)
+    fill("bench/README.md", summary=make_summary)
+    shutil.copy(build("ratio-speed.svg"), os.path.join(ROOT, "bench"))

@@ -35,15 +35,6 @@ def measured(program):
         return json.load(file)
 
 
-def write_table(page, begin, end, table):
-    """Writes anew what stands between two marks of a page of bench/."""
-    path = os.path.join(ROOT, "bench", page)
-    with open(path) as file:
-        before, rest = file.read().split(begin)
-    with open(path, "w") as file:
-        file.write(before + begin + table + end + rest.split(end)[1])
-
-
 def load_command():
     """command.tsv with hyperfine's medians, in seconds."""
     rows = []

@@ -1,5 +1,5 @@
 /* What of a snapshot's writing and restoring cannot run in parallel, and what so many workers could
- * reach at most: for bench/speed.md. It needs one core.
+ * reach at most. It needs one core.
  *
  *   cc -O2 -I. bench/serial.c -o build/serial && build/serial [MB [TENSORS]]
  *

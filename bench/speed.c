@@ -1,5 +1,5 @@
-/* The rows of bench/speed.md: each data set by each tier and level, in one process and taking turns
- * with memcpy of the same buffer and, where a target names it, with huff0.
+/* Each data set by each tier and level, in one process and taking turns, as bench/speed.py wants
+ * it: with memcpy of the same buffer and, where a target names it, with huff0.
  *
  *   speed [--mb N] [--pair-mb N] [--reps N] [--tier NAME] [--only TEXT] [--level NAME] [--huff0 0]
  *         [--series DIR] > JSON

@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""Is LMC as fast as it set out to be? The table of bench/speed.md, from what build/speed measures.
+"""Is LMC as fast as it set out to be? From what build/speed measures.
 
   bench/speed.py measure [OPTIONS]   runs build/speed with them; its results go to build/results/speed.json
-  bench/speed.py page                writes the page's table from that file
+  bench/speed.py page                prints a table of that file, with the targets
 
-The page keeps its text: only what stands between the two marks is written anew. SPDX-License-Identifier: MIT
-"""
+SPDX-License-Identifier: MIT"""
 import sys
 
-from results import find, measure, measured, write_table
+from results import find, measure, measured
 
-BEGIN, END = "<!-- measured: bench/speed.py page -->\n", "<!-- end -->\n"
 PLANES = ["plane, %d %% one symbol" % share for share in (78, 95, 99)]
 # data, tier, level, x memcpy of compressing and decompressing, x huff0 of both
 TARGETS = [("N(0, 0.02) bf16", "avx2", "default", 0.32, 0.68, 2.1, 2.6), ("N(0, 0.02) bf16", "avx2", "fast", 0.40, 0.85, None, None),
@@ -62,6 +60,6 @@ def table(rows):
 if sys.argv[1:2] == ["measure"]:
     measure("speed", sys.argv[2:])
 elif sys.argv[1:] == ["page"]:
-    write_table("speed.md", BEGIN, END, table(measured("speed")))
+    print(table(measured("speed")), end="")
 else:
     sys.exit(__doc__)

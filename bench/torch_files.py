@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast `lmc` takes files of torch.save, beside safetensors files of the same tensors: bench/torch_files.md.
+"""How fast `lmc` takes files of torch.save, beside safetensors files of the same tensors.
 
     bench/torch_files.py make DIR [COLUMNS [LAYERS]]   with PyTorch and safetensors: opt (fp32 moments) and bf (bf16 weights), as .pt and .safetensors
     bench/torch_files.py measure DIR [ROUNDS]          in turns, on one thread and on two; DIR in memory (tmpfs)

@@ -59,9 +59,9 @@ struct arguments {
     struct series_options series; /* what no other verb has */
     int n_parts; /* of lmc -d: names behind the first that are paths in the snapshot */
     int remove_source, recursive, json, npy, f32, safetensors, trust_base;
-    const char *file, *onto, *svg; /* NULL: not given */
-    long n_threads;                /* 0: one for each core */
-    int progress;                  /* -1: if standard error is a terminal */
+    const char *file, *onto; /* NULL: not given */
+    long n_threads;          /* 0: one for each core */
+    int progress;            /* -1: if standard error is a terminal */
 };
 
 /* Reads and checks the command line. CODE_OK, or what was reported. a is to be freed in any case,

@@ -6,3 +6,4 @@
 #define LMC_PTHREADS
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#include "../include/lmc_salvage.h"

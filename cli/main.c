@@ -200,7 +200,7 @@ static int run_verb(const struct arguments *a)
 {
     const struct cat_options to_cat = {a->common, a->npy, a->f32, a->safetensors, a->file};
     const struct diff_options to_diff = {a->common, a->coding.level, a->json};
-    const struct stats_options to_count = {a->common, a->coding.level, a->json, a->svg};
+    const struct stats_options to_count = {a->common, a->coding.level, a->json};
     const struct recode_options to_recode = {a->common, a->coding};
     const struct apply_options to_apply = {a->common, a->trust_base};
     const struct salvage_options to_salvage = {a->common, a->json};

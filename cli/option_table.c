@@ -24,7 +24,7 @@ const struct verb_row verbs[N_VERBS] = {
     {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, " list"},
     {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, INT_MAX, " cat"},
     {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, " diff"},
-    {"stats", NULL, "'lmc stats'", "[--svg PREFIX] SNAPSHOT...", 1, INT_MAX, " stats"},
+    {"stats", NULL, "'lmc stats'", "SNAPSHOT...", 1, INT_MAX, " stats"},
     {"fold", NULL, "'lmc fold'", "--base BASE [--base LINK]... DELTA... -o OUT", 1, INT_MAX,
      " chains"},
     {"rebase", NULL, "'lmc rebase'", "[--base LINK]... --onto NEW|none FILE.lmc -o OUT", 1, 1,
@@ -318,7 +318,6 @@ const struct option options[] = {
     {0, "safetensors", FLAG, V(CAT), AT(safetensors), 1, NULL, NULL},
     {0, "file", ANY, V(CAT) | V(SERIES_CAT), AT(file), 0, NULL,
      "the path of a file in the snapshot"},
-    {0, "svg", TEXT, V(STATS), AT(svg), 0, NULL, "what the names of the pictures begin with"},
 
     {'q', "quiet", FLAG, ALL, AT(common.verbosity), 0, NULL, NULL},
     {'v', "verbose", ACT, ALL, 0, 0, take_verbose, NULL},

@@ -10,6 +10,7 @@
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#include "../include/lmc_salvage.h"
 
 #include <stdlib.h>
 #include <string.h>

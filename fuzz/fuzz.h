@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "../lmc.h"
+#include "../include/lmc_salvage.h"
 #include "t_block.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -176,6 +176,8 @@ def read_ranges(data, base):
 def decode_payload(block):
     """As the end of lmc_decode.read_block; None if it does not decode."""
     payload = lmc_decode.Cursor(encoder.join(block.payload), "payload")
+    if block.grouping >> 5 >= block.width:     # Natural, which read_block has checked by then
+        return None
     try:
         return bytes(lmc_decode.decode_payload(payload, len(block.data) // block.width, block.width, block.order, block.layout, block.grouping,
                                                block.base))

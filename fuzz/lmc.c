@@ -16,6 +16,7 @@ static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t
 #define LMC__COUNT_DECODED(size) (fuzz_decoded += (size))
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#include "../include/lmc_salvage.h"
 #endif
 
 /* -- allocation -- */

@@ -364,14 +364,14 @@ def key_of(b, width):
     return int((bits[1:] + bits[0])[:8], 2)
 
 
-def predicted(data, base, width, order=2, thresholds=(), sparse=False, coders=None, masks=None, coded=None, padding=0):
+def predicted(data, base, width, order=2, thresholds=(), sparse=False, coders=None, masks=None, coded=None, padding=0, natural=0):
     """A block against base (None: without, which classes do not allow). coders: by plane, or by class and plane. masks: a policy. coded: which
     residuals are stored though Sparse, default those that are not zero. padding: of the masks."""
     bases = split(base or bytes(len(data)), width)
     r = [residual_of(x, b, width, order) for x, b in zip(split(data, width), bases)]
     keys = [key_of(b, width) for b in bases]
     classes = [[i for i, key in enumerate(keys) if sum(t <= key for t in thresholds) == c] for c in range(len(thresholds) + 1)]
-    grouping = len(thresholds) | sparse << 4
+    grouping = len(thresholds) | sparse << 4 | natural << 5
     payload = [("Thresholds", bytes(thresholds))] if thresholds else []
     for c, members in enumerate(classes):
         if sparse and members:
@@ -381,8 +381,9 @@ def predicted(data, base, width, order=2, thresholds=(), sparse=False, coders=No
             parts = encode_mask(bits, 0, dirty)
             payload += [("class %d: %s" % (c, parts[0][0]), parts[0][1])] + parts[1:]
             classes[c] = [i for i, bit in zip(members, bits) if bit]
+    payload += [("natural plane %d" % p, bytes(x >> 8 * p & 255 for x in r)) for p in range(natural)]
     for c, members in enumerate(classes):
-        for p in range(width) if members else ():
+        for p in range(natural, width) if members else ():
             coder = (coders or {}).get((c, p)) or (coders or {}).get(p, fitted)
             parts = coder(bytes(r[i] >> 8 * p & 255 for i in members))
             name = "class %d, plane %d" % (c, p) if grouping else "plane %d" % p

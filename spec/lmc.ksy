@@ -308,6 +308,8 @@ types:
         value: (grouping & 15) + 1
       is_sparse:
         value: (grouping & 16) != 0
+      n_natural_planes:
+        value: grouping >> 5
   block_table:
     doc: Section 8.1
     seq:

@@ -397,8 +397,7 @@ class Run:
 
     def predict(self, at, size, snapshot):
         """size bytes from at on of its prediction."""
-        made, i, step = bytearray(), bisect.bisect_right(self.segment_starts, at) - 1, 2 if self.convert else 1
-        end = at + size
+        made, i, step, end = bytearray(), bisect.bisect_right(self.segment_starts, at) - 1, 2 if self.convert else 1, at + size
         while at < end:
             number, offset = self.segments[i]
             part = min(end, self.segment_starts[i + 1]) - at
@@ -554,8 +553,8 @@ def read_block(source, snapshot, run, number):
     require(sync == SYNC, "no block where one should start (R5-2)")
     require(header_crc == crc32c(struct.pack("<I", number) + header[:20]), "block header (R5-3)", "CHECKSUM")
     order, is_predicted, layout = coding & 3, coding >> 2 & 1, coding >> 5
-    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= QUANTISED and coding >> 3 & 3 == grouping >> 5 == 0,
-            "Width %d, Coding %#x or Grouping %#x of a block (R5-4)" % (width, coding, grouping), "UNSUPPORTED")
+    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= QUANTISED and coding >> 3 & 3 == 0,
+            "Width %d or Coding %#x of a block (R5-4)" % (width, coding), "UNSUPPORTED")
     require(n * width == size, "N_Elements (R5-5)")
     require(not is_predicted or run.prediction != ZERO, "Predicted in a run without prediction (R5-6)")
     require(is_predicted or payload_crc == 0, "Payload_CRC of a block without prediction (R5-6)")
@@ -564,6 +563,7 @@ def read_block(source, snapshot, run, number):
     else:
         require(payload_size < size, "Payload_Size (R5-7)")
         require(grouping == 0 or is_predicted, "Grouping without prediction (R5-7)")
+        require(grouping < 32 or (grouping >> 5 < width and 0 < grouping & 31 < 16), "Natural (R5-7)")         # 16 is Sparse
         require(layout == PLANES or (width in (2, 4) and order == grouping == 0), "manner of a quantised block (R5-7)")
         require(layout == QUANTISED or order or not is_predicted, "Order 0 with a prediction (R5-7)")
     require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 2 of Incompatible (R5-8, R3-12)")
@@ -634,8 +634,9 @@ def read_classes(source, n, width, grouping, base):
         sizes = [mask.count(1) for mask in masks]
         # An element that is not coded goes to one class more, in which all is zero.
         classes = bytes([c if bit else n_classes for c, bit in zip(classes, deal(classes, masks))])
-    lists = [[read_list(source, size) if size else b"" for _ in range(width)] for size in sizes]
-    return [deal(classes, [planes[p] for planes in lists]) for p in range(width)]
+    natural = [source.take(n) for _ in range(grouping >> 5)]
+    lists = [[read_list(source, size) if size else b"" for _ in range(len(natural), width)] for size in sizes]
+    return natural + [deal(classes, planes) for planes in zip(*lists)]
 
 
 def deal(classes, lists):

@@ -427,10 +427,8 @@ def against(random, keys, n, width, **options):
 class Pool:
     """A base of one file without tensors, of which blocks take parts."""
 
-    PATH = "bases/pool.bin"
-
-    def __init__(self):
-        self.data, self.later = bytearray(), []
+    def __init__(self, path="bases/pool.bin"):
+        self.path, self.data, self.later = path, bytearray(), []
 
     def place(self, data):
         if self.data.find(data) < 0:
@@ -448,7 +446,7 @@ class Pool:
         self.later.append((name, section, what, [block], [None], log2))
 
     def emit(self, v):
-        base = Base([Src(data=self.data)], [v.base(self.PATH, self.data)])
+        base = Base([Src(data=self.data)], [v.base(self.path, self.data)])
         for name, section, what, blocks, starts, log2 in self.later:
             runs = [Run([block], log2=log2, prediction=0 if block.base is None else 1, base=() if block.base is None or start is None else (1, start))
                     for block, start in zip(blocks, starts)]
@@ -567,6 +565,60 @@ def delta_vectors(v):
             blocks.append(block if block.size() < len(block.data) else stored(block.data, width))
         pool.one("delta_random_%02d" % seed, "all", "random choices against a base, seed %d" % seed, *blocks)
     return pool.emit(v)
+
+
+def natural_vectors(v):
+    """5.2: natural planes. Those of the residuals are noise; the next one has few values."""
+    r, pool = Random(21), Pool("bases/natural.bin")
+
+    def pair(n, width, natural, keys=range(100, 132), more=4):
+        base = [element(r, r.pick(keys), width) for _ in range(n)]
+        residuals = [r.below(1 << 8 * natural + r.below(more)) for _ in base]
+        return pack([b + (z >> 1 ^ -(z & 1)) for b, z in zip(base, residuals)], width), pack(base, width)
+
+    def one(name, what, n, width, natural, keys=range(100, 132), thresholds=(110, 120), more=4, **options):
+        new, base = pair(n, width, natural, keys, more)
+        pool.one("natural_" + name, "5.2", what, predicted(new, base, width, thresholds=thresholds, natural=natural, **options))
+
+    for width in (2, 4, 8):
+        for natural in range(1, width):
+            for order in (1, 2):
+                one("w%d_%d_order%d" % (width, natural, order), "width %d, Order %d: Natural %d, three classes" % (width, order, natural),
+                    100, width, natural, order=order)
+    one("n3", "Natural 2, three elements: with less the payload is not smaller than the elements", 3, 4, 2, [110], [1], 1)
+    one("n4", "Natural 3, width 4, four elements", 4, 4, 3, [110], [1], 1)
+    for n in (63, 64, 65, 255, 256, 257, 1000):
+        one("n%d" % n, "Natural 2, %d elements" % n, n, 4, 2)
+    for name, thresholds in (("first", [50, 115]), ("middle", [115, 116, 117]), ("last", [115, 200]), ("all_but_one", [1, 50, 99, 200, 220, 230, 255])):
+        one("empty_" + name, "Natural 2, empty classes: %s" % name.replace("_", " "), 120, 4, 2, [*range(100, 115), *range(117, 132)], thresholds)
+    one("16_classes", "Natural 3, 16 classes", 300, 4, 3, thresholds=range(101, 131, 2))
+    coders = {(0, 1): tree({0: 1, 1: 2, 2: 3, 3: 3}), (0, 2): raw, (0, 3): constant, (1, 1): tree({0: 1}, 1), (1, 2): constant, (1, 3): tree({0: 1, 1: 1})}
+    one("coders", "Natural 1: above it planes that are raw, constant, a tree and a tree with escape", 300, 4, 1, thresholds=[116], more=2, coders=coders)
+    one("nested", "Natural 1: above it trees with nested masks", 900, 4, 1, thresholds=[116], coders={
+        1: tree(dict(enumerate((1, 2, 3, 4, 5, 6, 7, 7))), masks=nested_masks(5, 3))})
+    base = pair(80, 4, 3)[1]
+    pool.one("natural_zeros", "5.2", "Natural 3, all residuals zero", predicted(base, base, 4, thresholds=[115], natural=3))
+    for seed in range(8):
+        blocks, random = [], Random(3100 + seed)
+        for _ in range(1 + random.below(3)):
+            width = 2 << random.below(3)
+            natural = 1 + random.below(width - 1)
+            new, base = pair(60 + random.below(300), width, natural, range(90, 90 + random.below(50) + 1), 1 + random.below(8))
+            thresholds = sorted({80 + random.below(70) for _ in range(1 + random.below(15))})
+            blocks.append(predicted(new, base, width, 1 + random.below(2), thresholds, natural=natural))
+        pool.one("natural_random_%02d" % seed, "5.2", "random choices with natural planes, seed %d" % seed, *blocks)
+    new, old = pair(5000, 4, 2)
+    at = pool.place(old)
+    base, src = pool.emit(v), Src(data=new, tensors=[T(b"w", b"F32", (5000,), 0, 20000)])
+    v.valid("natural_blocks", "5.2", "Natural 2 in two blocks of a tensor", build([src, delta_run(
+        src, [(20000, 1, at)], base, 4, thresholds=[105, 115, 125], natural=2)], base=base))
+    new, old = pair(80, 4, 2)
+    first = [Src(b"a", old), Run([stored(old, 4)])]
+    v.valid("natural_own", "5.2", "Prediction 3: Natural 2", build(first + [Src(b"b", new), own_run(
+        new, [(320, 1, 0)], sources=[Src(data=old)], width=4, thresholds=[110, 120], natural=2)]))
+    new = convert(new, 1)
+    v.valid("natural_own_bf16", "5.2", "Prediction 4: Natural 1", build(first + [Src(b"b", new), own_run(
+        new, [(160, 1, 0)], 1, [Src(data=old)], thresholds=[110, 120], natural=1)]))
 
 
 def base_vectors(v, pool):
@@ -2016,8 +2068,6 @@ def invalid_vectors(v):
     bad_block("order_3", "R5-4", "Order 3", "UNSUPPORTED", {"Coding": lambda c: c | 3})
     for bit in (3, 4):
         bad_block("coding_bit_%d" % bit, "R5-4", "reserved bit %d of Coding" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
-    for bit in (5, 6, 7):
-        bad_block("grouping_bit_%d" % bit, "R5-4", "reserved bit %d of Grouping" % bit, "UNSUPPORTED", {"Grouping": 1 << bit})
     for layout in range(3, 8):
         bad_block("layout_%d" % layout, "R5-4", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
     bad_block("no_elements", "R5-5", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
@@ -2035,7 +2085,7 @@ def invalid_vectors(v):
     bad_block("stored_size_more", "R5-7", "a stored payload longer than the elements", "CORRUPT", {}, Block(b"abcd", payload=[("", b"abcde")]))
     for order in (1, 2):
         bad_block("stored_order_%d" % order, "R5-7", "a stored block of Order %d" % order, "CORRUPT", {}, Block(b"abcd", 2, order))
-    for name, grouping in (("classes", 1), ("sparse", 16)):
+    for name, grouping in (("classes", 1), ("sparse", 16), ("natural", 33)):
         v.invalid("block_%s_unpredicted" % name, "R5-7", "Grouping %d of planes that are not Predicted" % grouping, "CORRUPT",
                   one(two_planes(), bits=2, patch={"block0.0.Grouping": grouping}))
     bad_block("payload_huge", "R5-7", "Payload_Size 2^32 - 1", "CORRUPT", {"Payload_Size": 0xFFFFFFFF})
@@ -2414,6 +2464,7 @@ def invalid_deltas(v, pool, chains, link):
     bad("block_stored_predicted", "R5-7", "a stored block that is Predicted", "CORRUPT", Block(new, 2, base=old))
     bad("block_stored_sparse", "R5-7", "a stored block with Sparse", "CORRUPT", Block(new, 2, grouping=16))
     bad("block_stored_classes", "R5-7", "a stored block with classes", "CORRUPT", Block(new, 2, grouping=1))
+    bad("block_stored_natural", "R5-7", "a stored block with classes and Natural 1", "CORRUPT", Block(new, 2, grouping=33))
     bad("block_planes_predicted", "R5-7", "Predicted planes that take as many bytes as the elements", "CORRUPT",
         payload(plain, join(plain.payload), bytes(300 - plain.size())))
     bad("block_order_0_predicted", "R5-7", "Order 0 with a prediction", "CORRUPT", predicted(new, old, 2, 0))
@@ -2421,7 +2472,7 @@ def invalid_deltas(v, pool, chains, link):
     for name, thresholds in (("zero", [0, 114, 116]), ("same", [112, 112, 116]), ("order", [112, 116, 114]), ("descending", [116, 114, 112])):
         bad("classes_threshold_" + name, "R5-15", "thresholds %s" % thresholds, EITHER, predicted(new, old, 2, thresholds=thresholds))
     for name, options in (("classes", {"thresholds": [112, 114, 116]}), ("classes_9", {"thresholds": range(112, 120)}), ("sparse", {"sparse": True}),
-                          ("sparse_classes", {"thresholds": [112], "sparse": True})):
+                          ("sparse_classes", {"thresholds": [112], "sparse": True}), ("natural", {"thresholds": [112], "natural": 1})):
         block = predicted(bytes(200) + new[:40], None, 2, **options)
         v.invalid("%s_without_prediction" % name, "R5-7", "%s without Predicted" % name.replace("_", " "), "CORRUPT", one(block, base=base))
         v.invalid("%s_without_prediction_in_delta" % name, "R5-7", "%s without Predicted in a run of Prediction 1" % name.replace("_", " "), "CORRUPT",
@@ -2455,6 +2506,34 @@ def invalid_deltas(v, pool, chains, link):
     bad("sparse_gaps_padding", "R2-2", "unused bits of the lists of a mask as gaps are not zero", EITHER,
         predicted(new, old, 1, sparse=True, masks=nested_masks(gap_mode(1)), padding=1))
     bad("classes_plane_mode", "R6-1", "Mode 4 of a class plane", EITHER, predicted(new, old, 2, thresholds=[112], coders={(1, 0): literal([4])}))
+    # 5.2: natural planes
+    low = bytes(x ^ (i % 12 == 0) for i, x in enumerate(old))
+    for width in (1, 2, 4):
+        for n in sorted({width, width + 1, 7}):
+            bad("natural_%d_of_%d" % (n, width), "R5-7", "Natural %d, width %d" % (n, width), "CORRUPT",
+                predicted(new, old, width, thresholds=[112, 114]), Grouping=2 | n << 5)
+    bad("natural_one_class", "R5-7", "Natural 1 with one class", "CORRUPT", predicted(low, old, 4, natural=1))
+    bad("natural_sparse", "R5-7", "Natural 1 with Sparse and classes", "CORRUPT", predicted(low, old, 4, 2, [112, 114], True, natural=1))
+    bad("natural_sparse_one_class", "R5-7", "Natural 1 with Sparse and one class", "CORRUPT", predicted(low, old, 4, 2, [], True, natural=1))
+    bad("natural_one_element", "R5-7", "Natural 1 and one element: the payload is larger", "CORRUPT",
+        predicted(low[:4], old[:4], 4, thresholds=[112], natural=1))
+    bad("natural_not_smaller", "R5-7", "Natural 3: a payload larger than the elements", "CORRUPT",
+        predicted(low, old, 4, thresholds=[112], natural=3, coders={3: raw}))
+    natural = predicted(low, old, 4, thresholds=[112, 114], natural=2)
+    whole = join(natural.payload)
+    for name, what, end in (("0", "before the natural planes", 2), ("first", "one byte before the end of the first natural plane", 2 + 74),
+                            ("second", "one byte before the end of the second natural plane", 2 + 149),
+                            ("lists", "behind the natural planes", 2 + 150), ("planes", "within a class plane", -1)):
+        bad("natural_end_" + name, "R2-7", "the payload ends " + what, EITHER, payload(natural, whole[:end]))
+    bad("natural_longer", "R5-11", "a payload byte behind the class planes, with Natural 2", EITHER, payload(natural, whole, b"\0"))
+    empty = predicted(low, old, 4, thresholds=[112, 255], natural=2)
+    bad("natural_plane_of_empty", "R5-11", "planes of a class without elements, with Natural 2", EITHER, payload(
+        empty, join(empty.payload), b"\1\0\1\0"))
+    bad("natural_plane_mode", "R6-1", "Mode 4 of a class plane, with Natural 2", EITHER, predicted(
+        low, old, 4, thresholds=[112], natural=2, coders={(1, 3): literal([4])}))
+    bad("natural_threshold_same", "R5-15", "thresholds [112, 112], with Natural 1", EITHER, predicted(low, old, 4, thresholds=[112, 112], natural=1))
+    bad("natural_base_wrong", "R5-13 R5-12", "a wrong bit in a natural plane, and the Payload_CRC of that", "BASE_WRONG", payload(
+        natural, flip_bit(whole, 2 + 100, 0)))
 
 
 def invalid_quantised(v, pool):
@@ -2491,7 +2570,7 @@ def invalid_quantised(v, pool):
     for name, block in (("", good), ("_own", own())):
         for order in (1, 2):
             bad("order_%d%s" % (order, name), "R5-7", "Order %d" % order, block, Coding=lambda coding, order=order: coding | order)
-        for what, grouping in (("classes", 1), ("classes_9", 8), ("sparse", 16)):
+        for what, grouping in (("classes", 1), ("classes_9", 8), ("sparse", 16), ("natural", 33)):
             bad(what + name, "R5-7", "Grouping %d" % grouping, block, Grouping=grouping, bits=6)
     bad("without_bit", "R5-8 R3-12", "Layout 2 in a file without Incompatible bit 2", good, bits=0)
     bad("content", "R5-12", "a wrong value of an exception", altered(logged(exceptions={5: 0x7FC00000}), Values=0x7FC00001), "CHECKSUM")
@@ -2625,6 +2704,7 @@ def make():
     v = Vectors()
     valid_vectors(v)
     pool = delta_vectors(v)
+    natural_vectors(v)
     base_vectors(v, pool)
     example_delta(v)
     example_quantised(v)

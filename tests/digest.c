@@ -1,32 +1,85 @@
-/* Prints one line for each of many encodings of fixed data: its size and the first 8 bytes of its
- * SHA-256. tests/digests.txt is what it must print, whatever the compiler, word size, byte order,
- * tier and number of threads: see suite_determinism of tests/run. Who changes compressed bytes on
- * purpose commits that file anew (tests/run --digests).
+/* Encodes some 8,000 inputs and prints a digest of each group of them, of a level and a dtype: how
+ * many there are, their bytes, and 8 bytes of the SHA-256 of their own digests. tests/digests.txt
+ * is what it must print, whatever the compiler, word size, byte order, tier and number of threads:
+ * see suite_determinism of tests/run. Who changes compressed bytes on purpose commits that file
+ * anew (tests/run --digests).
  *
- *   digest [WORKERS]   encode with that many threads (default: none); with LMC_TEST_BRIEF only some
- *                      of the lines
- *   digest --tiers     the tiers of this build on this machine, one per line */
+ *   digest [WORKERS]           encode with that many threads (default: none)
+ *   digest [WORKERS] --each    a line for each input instead: to compare with another tier or
+ * commit digest --tiers             the tiers of this build on this machine, one per line
+ *
+ * With LMC_TEST_BRIEF only one input in 17 is encoded, and only lines of samples are printed. */
 #include "t_io.h"
 
 static const char *const level_names[] = {"fast ", "", "max ", "archive "};
 
+static struct group {
+    char name[40];
+    unsigned n;
+    unsigned long size;
+    t_sha sha;
+} groups[160];
+static size_t n_groups;
+static int is_each, is_sample;
+
 static int is_left_out(void)
 {
     static unsigned n;
-    return t_brief && n++ % 17 != 0;
+    is_sample = n++ % 17 == 0;
+    return t_brief && !is_sample;
 }
 
-static void show(const char *what, const uint8_t *data, size_t size)
+static void digest_16(char text[17], t_sha *sha)
 {
-    t_sha sha;
     uint8_t digest[32];
     int i;
+    t_sha_end(sha, digest);
+    for (i = 0; i < 8; i++) sprintf(text + 2 * i, "%02x", digest[i]);
+}
+
+static void add_to_group(const char *level, const char *name, const char *line, size_t size)
+{
+    struct group *g;
+    char group[40];
+    size_t i = 0;
+    sprintf(group, "%s%s", level, name);
+    while (i < n_groups && strcmp(groups[i].name, group) != 0) i++;
+    if (i == sizeof groups / sizeof *groups) abort();
+    g = &groups[i];
+    if (i == n_groups) {
+        n_groups++;
+        strcpy(g->name, group);
+        t_sha_begin(&g->sha);
+    }
+    g->n++;
+    g->size += (unsigned long)size;
+    t_sha_add(&g->sha, line, strlen(line));
+}
+
+static void show(const char *level, const char *group, const char *what, const uint8_t *data,
+                 size_t size)
+{
+    t_sha sha;
+    char text[17], line[200];
     t_sha_begin(&sha);
     t_sha_add(&sha, data, size);
-    t_sha_end(&sha, digest);
-    printf("%s: %lu ", what, (unsigned long)size);
-    for (i = 0; i < 8; i++) printf("%02x", digest[i]);
-    printf("\n");
+    digest_16(text, &sha);
+    sprintf(line, "%s%s: %lu %s\n", level, what, (unsigned long)size, text);
+    if (is_each) fputs(line, stdout);
+    add_to_group(level, group, line, size);
+    if (is_sample) add_to_group(level, "sample", line, size);
+}
+
+static void show_groups(void)
+{
+    char text[17];
+    size_t i;
+    for (i = 0; i < n_groups && !is_each; i++) {
+        struct group *g = &groups[i];
+        if (t_brief && strstr(g->name, "sample") == NULL) continue;
+        digest_16(text, &g->sha);
+        printf("%s: %u, %lu bytes, %s\n", g->name, g->n, g->size, text);
+    }
 }
 
 /* Tensors against a prediction: of every dtype, near it and far from it. */
@@ -67,10 +120,10 @@ static int show_deltas(const lmc_parallel *parallel)
                     if (lmc_tensor_encode(enc, 700000, &enc_size, src, size, &options, ws,
                                           ws_size) != LMC_OK)
                         return 0;
-                    sprintf(name, "%s%s %s %s %lu", level_names[level + 1],
-                            lmc_dtype_name(options.dtype), t_kind_names[kind], t_base_names[how],
-                            (unsigned long)counts[i]);
-                    show(name, enc, enc_size);
+                    sprintf(name, "%s %s %s %lu", lmc_dtype_name(options.dtype), t_kind_names[kind],
+                            t_base_names[how], (unsigned long)counts[i]);
+                    show(level_names[level + 1], lmc_dtype_name(options.dtype), name, enc,
+                         enc_size);
                     free(ws);
                 }
     free(src);
@@ -180,8 +233,8 @@ static int show_quantised(const lmc_parallel *parallel)
                             lmc_tensor_encode(enc, 4500000, &enc_size, what == 1 ? second : first,
                                               size, &tensor_options, ws, ws_size);
                         if (status != LMC_OK) return 0;
-                        show(name, enc, enc_size);
-                    } else show(name, NULL, 0);
+                        show("quantised ", names[what], name, enc, enc_size);
+                    } else show("quantised ", names[what], name, NULL, 0);
                     free(ws);
                 }
                 for (what = 0; what < 4; what++) lmc_quantizer_free(quantizers[what]);
@@ -207,7 +260,8 @@ int main(int argc, char **argv)
     uint8_t *src = (uint8_t *)malloc(size), *enc = (uint8_t *)malloc(2 * size), *ws;
 
     t_begin(argc, argv);
-    if (argc > 1) workers = (unsigned)atoi(argv[1]);
+    is_each = argc > 1 && strcmp(argv[argc - 1], "--each") == 0;
+    if (argc - is_each > 1) workers = (unsigned)atoi(argv[1]);
     if (src == NULL || enc == NULL || workers > 16) return 1;
     parallel = t_parallel(&workers);
     for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++)
@@ -236,10 +290,10 @@ int main(int argc, char **argv)
                 if (lmc_tensor_encode(enc, 2 * size + 100, &enc_size, src, size, &tensor_options,
                                       ws, ws_size) != LMC_OK)
                     return 1;
-                sprintf(name, "%s%s %s %lu", level_names[level + 1],
-                        lmc_dtype_name(tensor_options.dtype), t_kind_names[kind],
+                sprintf(name, "%s %s %lu", lmc_dtype_name(tensor_options.dtype), t_kind_names[kind],
                         (unsigned long)counts[i]);
-                show(name, enc, enc_size);
+                show(level_names[level + 1], lmc_dtype_name(tensor_options.dtype), name, enc,
+                     enc_size);
                 free(ws);
             }
     if (!show_deltas(workers ? &parallel : NULL) || !show_quantised(workers ? &parallel : NULL))
@@ -255,14 +309,14 @@ int main(int argc, char **argv)
     model.files[0].file.n_tensors = 2;
     t_add_file(&model, "pipe", src, 250000)->file.size = LMC_UNKNOWN_SIZE;
     for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++) {
-        char name[40];
         memset(&out, 0, sizeof out);
         options.level = (enum lmc_level)level;
         if (t_write_model(&model, &out, &options, 999, NULL) != LMC_OK) return 1;
-        sprintf(name, "%ssnapshot", level_names[level + 1]);
-        show(name, out.data, out.size);
+        is_sample = 1;
+        show(level_names[level + 1], "snapshot", "snapshot", out.data, out.size);
         free(out.data);
     }
+    show_groups();
     free(src);
     free(enc);
     return 0;

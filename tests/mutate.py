@@ -1298,7 +1298,8 @@ class Library:
         self.name, self.root = name, os.path.join(OUT, "tree", name)
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(os.path.join(ROOT, "tests"), os.path.join(self.root, "tests"), ignore=shutil.ignore_patterns("golden", "test_*.py"))
-        os.symlink(os.path.join(ROOT, "spec"), os.path.join(self.root, "spec"))
+        for name in ("include", "spec"):
+            os.symlink(os.path.join(ROOT, name), os.path.join(self.root, name))
         with open(os.path.join(self.root, "lmc.h"), "w") as file:
             file.write(text)
 

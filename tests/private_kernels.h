@@ -544,6 +544,7 @@ static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned 
     unsigned c, key;
     memset(grouping, 0, sizeof *grouping);
     grouping->n_classes = 1 + (unsigned)t_below(seed, LMC__MAX_CLASSES);
+    grouping->n_natural = t_below(seed, 2) ? 0 : (unsigned)t_below(seed, width);
     for (c = 1; c < grouping->n_classes;) {
         switch (kind) {
         case 0: key = c; break;       /* from 1 on */
@@ -610,17 +611,18 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
 static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
                          enum lmc__order order, size_t n)
 {
-    static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], class_of[MAX_GROUPED];
+    static uint8_t expected[LMC__MAX_CLASSES][8][MAX_GROUPED], natural[8][MAX_GROUPED],
+        class_of[MAX_GROUPED];
     /* bytes between the end of the elements and the guard */
     const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64);
     uint8_t *const src = t_tail(&guard_a, n * width + shift),
-                   *const base = t_tail(&guard_b, n * width + shift / 2), *lists, *dst;
+                   *const base = t_tail(&guard_b, n * width + shift / 2), *lists, *rows, *dst;
     const unsigned kind = (unsigned)t_below(seed, 4), near = (unsigned)t_below(seed, 3);
     size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
     lmc__classes classes;
     lmc__class_sides sides;
-    unsigned c, p;
+    unsigned c, p, first;
     uint32_t crc;
     int in_place, ok = 1;
     for (i = 0; i < n; i++) {
@@ -632,15 +634,17 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
                                 : b + t_below(seed, 5) - 2);
     }
     set_some_grouping(&grouping, seed, width, base, n);
-    t_note("%s, width %u, order %d, n %lu, %u classes, kind %u, near %u, shift %lu",
-           lmc_tier_name(k->tier), width, (int)order, (unsigned long)n, grouping.n_classes, kind,
-           near, (unsigned long)shift);
+    first = grouping.n_natural;
+    t_note("%s, width %u, order %d, n %lu, %u classes, %u natural, kind %u, near %u, shift %lu",
+           lmc_tier_name(k->tier), width, (int)order, (unsigned long)n, grouping.n_classes, first,
+           kind, near, (unsigned long)shift);
     for (i = 0; i < n; i++) { /* what it means */
         const uint64_t b = get_element(base, i, width),
                        r = residual_of(get_element(src, i, width), b, width, order);
         for (c = 0; c + 1 < grouping.n_classes && key_of(b, width) >= grouping.threshold[c]; c++) {}
         class_of[i] = (uint8_t)c;
-        for (p = 0; p < width; p++) expected[c][p][next[c]] = (uint8_t)(r >> 8 * p);
+        for (p = 0; p < width; p++)
+            *(p < first ? &natural[p][i] : &expected[c][p][next[c]]) = (uint8_t)(r >> 8 * p);
         next[c]++;
     }
 
@@ -649,17 +653,23 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
     k->count_classes(counts, base, n, width, &grouping, NULL);
     CHECK(memcmp(counts, next, grouping.n_classes * sizeof *counts) == 0);
 
-    /* lists with one byte more than their slack */
-    for (c = 0; c < grouping.n_classes; c++) total += width * (next[c] + LMC__PAD + 1);
+    /* lists with one byte more than their slack, and planes of exactly n bytes with one between
+     * them */
+    for (c = 0; c < grouping.n_classes; c++) total += (width - first) * (next[c] + LMC__PAD + 1);
     lists = t_tail(&guard_c, total);
+    rows = t_tail(&guard_d, first * (n + 1));
     memset(lists, 0xEE, total);
+    memset(rows, 0xEE, first * (n + 1));
+    for (p = 0; p < first; p++) classes.row[0][p] = rows + 1 + p * (n + 1);
     for (total = 0, c = 0; c < grouping.n_classes; c++)
-        for (p = 0; p < width; p++, total += next[c] + LMC__PAD + 1)
+        for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1)
             classes.row[c][p] = lists + 1 + total;
     CHECK(k->group(k, &classes, src, base, n, width, order, &grouping) ==
           lmc__crc32c_scalar(0, src, n * width));
+    for (p = 0; p < first; p++)
+        ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
     for (c = 0; c < grouping.n_classes; c++)
-        for (p = 0; p < width; p++)
+        for (p = first; p < width; p++)
             ok &= memcmp(classes.row[c][p], expected[c][p], next[c]) == 0 &&
                   classes.row[c][p][-1] == 0xEE;
     CHECK(ok);
@@ -668,18 +678,22 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
     for (c = 0; c < grouping.n_classes; c++)
         for (p = 0; p < width; p++) {
             lmc__side *const side = &sides.side[c][p];
-            const int constant = next[c] == 0 || t_below(seed, 3) == 0;
+            const int constant = p >= first && (next[c] == 0 || t_below(seed, 3) == 0);
+            if (p < first && c > 0) continue;
             side->list = constant ? NULL : classes.row[c][p];
             side->value = (uint8_t)(constant && t_below(seed, 2) ? t_random(seed) : 0);
-            fill(classes.row[c][p] + next[c], LMC__PAD, seed, 256);
+            if (p >= first) fill(classes.row[c][p] + next[c], LMC__PAD, seed, 256);
         }
     memset(next, 0, sizeof next);
     for (i = 0; i < n; i++) { /* what it means, to src */
         uint64_t r = 0;
         c = class_of[i];
         for (p = 0; p < width; p++) {
-            const lmc__side side = sides.side[c][p];
-            r |= (uint64_t)(side.list ? expected[c][p][next[c]] : side.value) << 8 * p;
+            const lmc__side side = sides.side[p < first ? 0 : c][p];
+            r |= (uint64_t)(p < first   ? natural[p][i]
+                            : side.list ? expected[c][p][next[c]]
+                                        : side.value)
+                 << 8 * p;
         }
         next[c]++;
         put_element(src, i, width, element_of(r, get_element(base, i, width), width, order));

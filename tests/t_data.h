@@ -191,11 +191,12 @@ enum t_base {
     T_UNRELATED, /* other elements of the same kind */
     T_NOTHING,   /* zeros */
     T_SPECIALS,  /* NaNs, infinities, denormals: of the prediction */
+    T_DRIFT,     /* nearly all differ in their lower bits, in fewer of them the larger they are */
     T_BASES
 };
 
-static const char *const t_base_names[T_BASES] = {"equal", "few",       "steps",   "all",
-                                                  "signs", "unrelated", "nothing", "specials"};
+static const char *const t_base_names[T_BASES] = {
+    "equal", "few", "steps", "all", "signs", "unrelated", "nothing", "specials", "drift"};
 
 /* The prediction of size bytes at src, which t_fill made with that seed or another; the last
  * element may be cut. */
@@ -220,6 +221,8 @@ static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, e
         if (how == T_STEPS && r % 10 < 7)
             v += (r >> 8 & 15) - 7 + (r % 10 == 0 ? (r >> 12 & 511) : 0);
         if (how == T_ALL) v ^= (r | 1) & ((UINT64_C(1) << 4 * width) - 1);
+        if (how == T_DRIFT && width > 1)
+            v ^= r & ((UINT64_C(1) << (4 * width + 2 - 2 * (v >> (8 * width - 9) & 3))) - 1);
         if (how == T_SIGNS && r % 7 == 0) v ^= sign;
         for (k = 0; k < width; k++) base[i + k] = (uint8_t)(v >> 8 * k);
     }

@@ -22,6 +22,7 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 #define LMC_REALLOC(user, ptr, old_size, new_size) t_library_realloc(user, ptr, old_size, new_size)
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#include "../include/lmc_salvage.h"
 
 #include "private_block.h"
 #include "private_changing.h"

@@ -1,6 +1,7 @@
 /* What makes the library short to call: one call for a buffer or a file, arrays, files of the C
  * library and descriptors, the pool; progress and cancelling, copies from a reader to a writer. */
 #include "t_io.h"
+#include "../include/lmc_salvage.h"
 
 #ifndef _WIN32
 #include <dirent.h>
@@ -878,7 +879,6 @@ static void test_reserved(void)
     CHECK_RESERVED(lmc_reader_get_file(reader, 0));
     CHECK_RESERVED(&lmc_reader_get_file(reader, 0)->tensors[0]);
     lmc_reader_free(reader);
-#ifndef LMC_NO_SALVAGE
     {
         lmc_salvage *salvage = NULL;
         lmc_salvage_range range;
@@ -892,7 +892,6 @@ static void test_reserved(void)
         CHECK_RESERVED(&damage);
         lmc_salvage_free(salvage);
     }
-#endif
 #ifndef LMC_NO_QUANTIZE
     {
         static const float moments[1000] = {1.0f, 2.0f};

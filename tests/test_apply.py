@@ -476,6 +476,21 @@ class Refusals(ApplyCase):
             self.write("bad", data[:k])
             self.apply_refuses("bad", "s0", code=3)
 
+    def test_damaged_payload_of_any_block(self):
+        """Salvage gets the bytes of a damaged block where it can from elsewhere: apply asked it, and began to write."""
+        weights = bf16(3000)
+        steps = [{"a": bytes(300), "x": weights, "z": bytes(300)}, {"a": bytes(300), "x": flipped(weights, random.Random(1), 2), "z": bytes(300)}]
+        self.make_chain(steps, "--opaque")
+        good = self.read("d1")
+        places = [int(m, 16) for m in re.findall(r"([0-9A-F]+)  \(\d+ bytes\) +Payload\n", self.lmc("dump", "d1").stdout.decode())]
+        self.assertEqual(len(places), 3)
+        for place in places:
+            self.write("bad", good[:place] + bytes([good[place] ^ 4]) + good[place + 1:])
+            p = self.apply_refuses("bad", "s0", code=3, says="bad: corrupt: ")
+            self.assertNotIn(b"from byte", p.stderr)  # it was found before
+            self.holds("s0", steps[0])
+            self.assertFalse(os.path.exists(self.side("s0")))
+
     def headers_of_blocks(self, name):
         """Where they are, by what dump prints."""
         return [int(m, 16) for m in re.findall(r"-- block --\n([0-9A-F]+) ", self.lmc("dump", name).stdout.decode())]

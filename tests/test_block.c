@@ -466,8 +466,11 @@ static void test_headers(void)
                  {1, 3 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, 4 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, 7 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
-                 {1, PLANES | PREDICTED | 1, 32, 9, 8, 0, LMC_ERR_UNSUPPORTED},
-                 {1, PLANES | PREDICTED | 1, 128, 9, 8, 0, LMC_ERR_UNSUPPORTED},
+                 {1, PLANES | PREDICTED | 1, 1 << 5 | 1, 9, 8, 0, LMC_ERR_CORRUPT}, /* Natural */
+                 {4, PLANES | PREDICTED | 1, 4 << 5 | 1, 9, 35, 0, LMC_ERR_CORRUPT},
+                 {4, PLANES | PREDICTED | 1, 1 << 5, 9, 35, 0, LMC_ERR_CORRUPT},
+                 {4, PLANES | PREDICTED | 1, 1 << 5 | 16 | 1, 9, 35, 0, LMC_ERR_CORRUPT},
+                 {4, PLANES | PREDICTED | 1, 3 << 5 | 1, 9, 35, 0, LMC_OK},
                  /* which come before what is corrupt */
                  {3, PLANES, 0, 0, 8, 1, LMC_ERR_UNSUPPORTED},
                  {1, PLANES | 3, 1, 0, 8, 1, LMC_ERR_UNSUPPORTED},

@@ -486,7 +486,7 @@ static uint64_t get(const uint8_t *p, unsigned size)
 typedef struct built {
     uint8_t data[1 << 17];
     size_t size;
-    unsigned width, order, predicted, n_classes, sparse;
+    unsigned width, order, predicted, n_classes, sparse, natural;
     size_t n;
     uint8_t thresholds[15];
 } built;
@@ -598,7 +598,7 @@ static void put_header(built *b, const uint8_t *content)
     p[0] = 0xB2;
     p[1] = (uint8_t)b->width;
     p[2] = (uint8_t)(b->order | b->predicted << 2 | 1 << 5);
-    p[3] = (uint8_t)((b->n_classes - 1) | b->sparse << 4);
+    p[3] = (uint8_t)((b->n_classes - 1) | b->sparse << 4 | b->natural << 5);
     put(p + 4, b->n, 4);
     put(p + 8, b->size - 24, 4);
     put(p + 12, t_crc32c(0, content, b->n * b->width), 4);
@@ -626,8 +626,10 @@ static void build(built *b, const uint64_t *residuals, const uint8_t *base, uint
             if (class_of[i] == c) mask[m++] = residuals[i] != 0;
         if (m) put_mask(b, mask, m, 1);
     }
+    for (p = 0; p < b->natural; p++)
+        for (i = 0; i < b->n; i++) put_byte(b, (unsigned)(residuals[i] >> 8 * p & 255));
     for (c = 0; c < b->n_classes; c++)
-        for (p = 0; p < b->width; p++) {
+        for (p = b->natural; p < b->width; p++) {
             for (m = i = 0; i < b->n; i++)
                 if (class_of[i] == c && (!b->sparse || residuals[i] != 0))
                     list[m++] = (uint8_t)(residuals[i] >> 8 * p);
@@ -678,8 +680,13 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     REFUSE(bad.data[2] |= 0x08, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] |= 0x10, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] |= 0x60, LMC_ERR_UNSUPPORTED);
-    for (i = 0x20; i < 0x100; i *= 2) REFUSE(bad.data[3] |= (uint8_t)i, LMC_ERR_UNSUPPORTED);
-    REFUSE(bad.data[2] = 4, LMC_ERR_CORRUPT); /* stored, but predicted */
+    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 31) | good->width << 5), /* 8: of no bits */
+           good->width < 8 ? LMC_ERR_CORRUPT
+           : good->natural ? wrong
+                           : LMC_OK);
+    REFUSE(bad.data[3] = 1 << 5, LMC_ERR_CORRUPT);          /* Natural with one class */
+    REFUSE(bad.data[3] = 1 << 5 | 16 | 1, LMC_ERR_CORRUPT); /* and with Sparse */
+    REFUSE(bad.data[2] = 4, LMC_ERR_CORRUPT);               /* stored, but predicted */
     if (good->predicted) {
         REFUSE(bad.data[2] &= 0xFC, LMC_ERR_CORRUPT); /* without an order */
         /* classes of nothing, and a Payload_CRC of nothing */
@@ -742,7 +749,7 @@ static void test_built(void)
     static uint64_t residuals[8192];
     uint64_t state = 31337;
     long round, rounds = t_quick ? 3000 : 40000, n_built = 0, n_classes16 = 0, n_empty = 0,
-                n_orders[3] = {0, 0, 0}, n_sparse = 0, n_few = 0, n_unpredicted = 0;
+                n_orders[3] = {0, 0, 0}, n_sparse = 0, n_natural = 0, n_few = 0, n_unpredicted = 0;
     const enum lmc_tier best = lmc_tier_current();
     for (round = 0; round < rounds; round++) {
         const size_t max = round % 25 == 0 ? 8192 : round % 3 == 0 ? 300 : 40;
@@ -757,6 +764,9 @@ static void test_built(void)
         b.predicted = t_below(&state, 8) != 0;
         b.n_classes = b.predicted ? 1 + (unsigned)t_below(&state, 16) : 1;
         b.sparse = b.predicted && t_below(&state, 3) == 0;
+        b.natural = b.n_classes > 1 && !b.sparse && t_below(&state, 2)
+                        ? (unsigned)t_below(&state, b.width)
+                        : 0;
         b.order = b.predicted ? 1 + (unsigned)t_below(&state, 2) : (unsigned)t_below(&state, 3);
         is_few = b.sparse && t_below(&state, 2);
         b.n = 1 + t_below(&state, max);
@@ -802,10 +812,11 @@ static void test_built(void)
                               b.width, b.order),
                 b.width);
         put_header(&b, src);
-        t_note(
-            "built %ld, %s: width %u, order %u, predicted %u, %u classes, sparse %u, %lu elements",
-            round, lmc_tier_name(lmc_tier_current()), b.width, b.order, b.predicted, b.n_classes,
-            b.sparse, (unsigned long)b.n);
+        t_note("built %ld, %s: width %u, order %u, predicted %u, %u classes, sparse %u, natural "
+               "%u, %lu "
+               "elements",
+               round, lmc_tier_name(lmc_tier_current()), b.width, b.order, b.predicted, b.n_classes,
+               b.sparse, b.natural, (unsigned long)b.n);
         if (!CHECK_STATUS(decode_built(&b, b.predicted ? base : NULL, &got), LMC_OK)) continue;
         CHECK(got == size && memcmp(t_tail(&g_dst, size), src, size) == 0);
         if (b.predicted) {
@@ -815,20 +826,22 @@ static void test_built(void)
         n_built++;
         n_classes16 += b.n_classes == 16 && b.width == 8;
         n_orders[b.order]++;
+        n_natural += b.natural > 0;
         n_few += is_few && b.n >= 4096;
         n_sparse += b.sparse && b.n_classes > 1;
         n_unpredicted += b.predicted == 0;
         n_empty += b.n_classes > 1 && b.n < b.n_classes;
         if (round % 10 == 0) refuse_built(&b, base, &state);
     }
-    t_note("built: %ld of %ld, 16 classes %ld, orders %ld %ld %ld, sparse %ld, few %ld, alone %ld, "
+    t_note("built: %ld of %ld, 16 classes %ld, orders %ld %ld %ld, sparse %ld, natural %ld, few "
+           "%ld, alone %ld, "
            "empty %ld",
-           n_built, rounds, n_classes16, n_orders[0], n_orders[1], n_orders[2], n_sparse, n_few,
-           n_unpredicted, n_empty);
+           n_built, rounds, n_classes16, n_orders[0], n_orders[1], n_orders[2], n_sparse, n_natural,
+           n_few, n_unpredicted, n_empty);
     lmc_tier_limit(best);
     CHECK(n_built > rounds / 3 && n_classes16 > rounds / 400 && n_orders[0] > rounds / 100 &&
           n_orders[1] > rounds / 10 && n_orders[2] > rounds / 10 && n_sparse > rounds / 20 &&
-          n_few > 3 && n_unpredicted > rounds / 100 && n_empty > 10);
+          n_natural > rounds / 50 && n_few > 3 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 
 /* A mask that is longer than its elements. */

@@ -223,7 +223,7 @@ def remove(*paths):
 
 def words_of(verb, words, file):
     """The command's words: FIRST is what a file is compared with, LAST where the file stands before others."""
-    words = ["y.lmc" if w == "FIRST" else w for w in words]
+    words = [{"FIRST": "y.lmc", "TARGET": "d.lmc"}.get(w, w) for w in words]
     words = [w if w != "LAST" else file for w in words] if "LAST" in words else words + [file]
     return [LMC, verb, *(["-q"] if verb != "dump" and "-v" not in words and verb != "salvage" else []), "-T1", *words]
 
@@ -242,6 +242,13 @@ def explode(launcher, make_files, only):
     runs = []
     if root != "x.lmc":  # what is no LMC file is compressed as it is, and then once more, as an attacker would
         runs = [(size, "-z", ["-f", "-o", "made.lmc"], MAKE, 0, root), (size, "-z", ["-f", "--opaque", "-o", "x.lmc"], MAKE, 0, root)]
+        # a delta in which it stays what it is, and another file changes; the size of the base counts, too
+        for old, content in ("old", b"old"), ("new", b"new"):
+            os.makedirs(os.path.join(at, old))
+            subprocess.run(["cp", "-r", os.path.join(at, root), os.path.join(at, old, root)], check=True)
+            with open(os.path.join(at, old, "changes"), "wb") as f: f.write(content)
+        runs += [(size, "-z", ["-f", "--base", "old", "-o", "d.lmc"], MAKE, 0, "new"), (size, "fold", ["-f", "--base", "old", "-o", "out"], MAKE, 0, "d.lmc"),
+                 (size, "apply", ["TARGET"], MAKE, 0, "old")]
     runs += [(None, verb, words, factor, lists, "x.lmc") for verb, words, factor, lists in VERBS
              if (verb in BRIEF_VERBS if BRIEF else not only or " ".join([verb, *words]).startswith(only))]
     for size, verb, words, factor, lists, file in runs:

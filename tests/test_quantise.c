@@ -1226,7 +1226,7 @@ static void refuse_fields(const sample *s)
             break;
         case 52:
             block[3] |= 32;
-            want = LMC_ERR_UNSUPPORTED;
+            want = LMC_ERR_CORRUPT;
             break;
         case 53:
             block[2] |= 32;

@@ -9,7 +9,7 @@ import os, re, shutil, subprocess, sys, tempfile, unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CLANG = next((c for c in ("clang", *("clang-%d" % n for n in range(30, 13, -1))) if shutil.which(c)), None)
 COMPILERS = sys.argv[1:] or [c for c in ("gcc", CLANG) if c]
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror", "-I", ROOT]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror", "-I", ROOT, "-I", os.path.join(ROOT, "include")]
 PLUS = {"gcc": "g++"}
 
 
@@ -27,7 +27,7 @@ class Recipes(unittest.TestCase):
             with tempfile.TemporaryDirectory() as directory:
                 library = os.path.join(directory, "lmc.o")
                 with open(os.path.join(directory, "lmc.c"), "w", encoding="utf-8") as f:
-                    f.write('#define LMC_IMPLEMENTATION\n#include "lmc.h"\n')
+                    f.write('#define LMC_IMPLEMENTATION\n#include "lmc.h"\n#include "lmc_salvage.h"\n')
                 subprocess.run([compiler, "-std=c99", "-O1", "-DLMC_PTHREADS", "-DLMC_POSIX", "-D_DEFAULT_SOURCE", *WARNINGS, "-c", "lmc.c", "-o", library], cwd=directory, check=True)
                 for name, text in texts.items():
                     with open(os.path.join(directory, name), "w", encoding="utf-8") as f:

@@ -3,6 +3,7 @@
  * files that hold all there is: predictions of a base, own ones, quantised blocks. */
 #include "t_parts.h"
 #include "t_wire.h"
+#include "../include/lmc_salvage.h"
 
 #if !defined(_WIN32) && !defined(__wasi__)
 #include <dirent.h>

@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
-"""Joins src/ to lmc.h, the one file that users include.
+"""Joins src/ to lmc.h, the one file that users include, and to the headers of include/.
 
-  tools/amalgamate.py           writes lmc.h
-  tools/amalgamate.py --check   fails if lmc.h is not what src/ makes
+  tools/amalgamate.py           writes them
+  tools/amalgamate.py --check   fails if one of them is not what src/ makes
+  tools/amalgamate.py --cut FILE NAME...
+                                writes lmc.h to FILE, without what it leaves out where the macros
+                                NAME are defined
 
 src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once,
 where it is first asked for, so that every file stands behind what it includes. A file that the
 frame includes within an #if of its own (LMC_NO_SNAPSHOT) must find all that it includes in front of
 that: it would pull it into the #if. Files keep their text; only their own #include "..." lines and
-#pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+#pragma once go. @CONTENTS@ becomes the list of the files, floor by floor, and @VERSION@ that of
+src/api.h.
 
 A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once
 for each tier. Its comments are kept the first time only.
+
+src/lmc_salvage.h.in is another frame, for what stands behind lmc.h. Of the headers that have less
+than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
+it leaves out where these macros are defined.
 """
 import os
 import re
@@ -23,15 +31,18 @@ INCLUDE = re.compile(r'#include "(.+)"$')
 COMMENT_LINES = re.compile(r"^ */\*.*?\*/\n", re.M | re.S)
 
 
+def read(name):
+    with open(os.path.join(SRC, name), encoding="ascii") as f:
+        return f.read()
+
+
 def expand(name, done):
     """The lines of a file, with those that it includes in front of its own."""
-    with open(os.path.join(SRC, name), encoding="ascii") as f:
-        lines = f.read().split("\n")
     out, own, depth = [], [], 0
-    for line in lines:
+    for line in read(name).split("\n"):
         include = INCLUDE.match(line)
         depth += line.startswith("#if") - line.startswith("#endif")
-        if not include:
+        if not include or include[1] == "lmc.h":
             own.append(line)
         elif include[1].endswith(".inl"):
             own += expand_template(include[1], done)
@@ -54,8 +65,7 @@ def expand(name, done):
 
 
 def expand_template(name, done):
-    with open(os.path.join(SRC, name), encoding="ascii") as f:
-        text = f.read().strip("\n")
+    text = read(name).strip("\n")
     if name in done:
         text = COMMENT_LINES.sub("", text + "\n").strip("\n")
     else:
@@ -63,12 +73,13 @@ def expand_template(name, done):
     return ["/* -- %s -- */" % name] + text.split("\n") + ["/* -- */"]
 
 
-def contents(names):
+BANNER = re.compile(r"/\* == (\S+) =+ \*/\n")
+
+
+def contents(text):
     """' *   floor     file file ...' for each folder, in the order of the files."""
     floors = {}
-    for name in names:
-        if name.endswith(".inl"):
-            continue
+    for name in BANNER.findall(text):
         floor, _, file = name.rpartition("/")
         floors.setdefault(floor or "interface", []).append(file.removesuffix(".h"))
     lines = []
@@ -83,10 +94,87 @@ def contents(names):
     return "\n".join(lines)
 
 
+CONDITION = re.compile(r"#(ifdef|ifndef|if|elif|else|endif)\b(.*)")
+
+
+def evaluate(match, defined):
+    """True or False if the condition of an #if, #ifdef, #ifndef or #elif follows from `defined`;
+    else None."""
+    if match[1] in ("ifdef", "ifndef"):
+        return (match[1] == "ifdef") if match[2].split()[0] in defined else None
+    terms = re.findall(r"(!?)defined\((\w+)\)", match[2])
+    rest = re.sub(r"!?defined\(\w+\)|&&|\|\|", "", match[2]).strip()
+    values = [not no if name in defined else None for no, name in terms] + [None] * bool(rest)
+    if "||" not in match[2]:
+        return False if False in values else None if None in values else True
+    if "&&" not in match[2]:
+        return True if True in values else None if None in values else False
+    return None
+
+
+def cut(text, defined):
+    """The text without what a preprocessor leaves out where the names of `defined` are macros.
+    Conditions that follow from other names stay. Then without files of which only comments are
+    left, and without the lines that explain these macros."""
+    out, lines = [], iter(text.split("\n"))
+    # for each #if around: is the text here kept, was a part kept for sure, does its #endif stay
+    stack = []
+    for line in lines:
+        whole = [line]
+        while whole[-1].endswith("\\"):
+            whole.append(next(lines))
+        match = CONDITION.match(" ".join(w.rstrip("\\") for w in whole))
+        word = match[1] if match else ""
+        if word == "endif":
+            if not stack.pop()[2]:
+                continue
+        elif word in ("else", "elif") and not stack[-1][2]:
+            # all parts so far were left out or kept for sure
+            value = not stack[-1][1] and (word == "else" or evaluate(match, defined))
+            stack[-1] = [value is not False, value is True or stack[-1][1], value is None]
+            if value is not None:
+                continue
+            whole[0] = whole[0].replace("#elif", "#if", 1)
+        elif word.startswith("if"):
+            value = evaluate(match, defined)
+            stack.append([value is not False, value is True, value is None])
+            if value is not None:
+                continue
+        if all(kept for kept, _, _ in stack):
+            if match and set(defined) & set(re.findall(r"\w+", match[2].split("/*")[0])):
+                sys.exit("tools/amalgamate.py cannot cut " + whole[0])
+            out += whole
+    text = "\n".join(out)
+    files = re.split(r"(?=/\* == \S+ =+ \*/\n)", text)
+    text = "".join(f for f in files if re.sub(r"/\*.*?\*/", "", f, flags=re.S).strip())
+    text = re.sub(r"(?<=\n) \*   (%s) .*\n" % "|".join(defined or ["^"]), "", text)
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def finish(text):
+    version = re.search(r'#define LMC_VERSION "(.*)"', read("api.h"))[1]
+    return text.replace("@VERSION@", version).replace("@CONTENTS@", contents(text))
+
+
+def join(frame, done):
+    """A header, but for what stands in for others. done: the files that it need not have; all that
+    it has are added."""
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(expand(frame, done)))
+
+
 def amalgamate():
+    """{path: text} of all headers."""
     done = []
-    text = "\n".join(expand("lmc.h.in", done))
-    return re.sub(r"\n{3,}", "\n\n", text).replace("@CONTENTS@", contents(done))
+    whole = join("lmc.h.in", done)
+    headers = {"lmc.h": finish(whole)}
+    headers["include/lmc_salvage.h"] = finish(join("lmc_salvage.h.in", done))
+    body = whole.split("\n */\n", 1)[1]
+    for name in ("lmc_decode.h", "lmc_read.h"):
+        head, names, _ = re.split(r"@CUT (.*)@\n", read(name + ".in"))
+        guard = name.upper().replace(".", "_")
+        text = head + re.sub(r"\bLMC_H\b", guard, cut(body, names.split()))
+        headers["include/" + name] = finish(text)
+    return headers
 
 
 def write(path, text):
@@ -97,6 +185,7 @@ def write(path, text):
             if f.read() == text:
                 os.utime(path)
                 return
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     new = "%s.%d" % (path, os.getpid())
     with open(new, "w", encoding="ascii") as f:
         f.write(text)
@@ -104,16 +193,19 @@ def write(path, text):
 
 
 def main():
-    path = os.path.join(TOP, "lmc.h")
-    text = amalgamate()
-    if sys.argv[1:] == ["--check"]:
+    if sys.argv[1:2] == ["--cut"] and len(sys.argv) > 3:
+        write(sys.argv[2], finish(cut(join("lmc.h.in", []), sys.argv[3:])))
+        return
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit(__doc__)
+    for name, text in amalgamate().items():
+        path = os.path.join(TOP, name)
+        if not sys.argv[1:]:
+            write(path, text)
+            continue
         with open(path, encoding="ascii") as f:
             if f.read() != text:
-                sys.exit("lmc.h is not what src/ makes: run tools/amalgamate.py")
-    elif sys.argv[1:]:
-        sys.exit(__doc__)
-    else:
-        write(path, text)
+                sys.exit("%s is not what src/ makes: run tools/amalgamate.py" % name)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
 own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
-files.
+files, and then src/lmc_salvage.h.in.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -28,13 +28,17 @@ def read(name):
 def find_conditions():
     """For each file: the lines #if... of src/lmc.h.in that it stands in."""
     conditions, stack = {}, []
-    for line in read("lmc.h.in").split("\n"):
+    lines = read("lmc.h.in").split("\n")
+    for line in lines:
         if line.startswith("#if"):
             stack.append(line)
         elif line.startswith("#endif"):
             stack.pop()
         elif INCLUDE.match(line):
             conditions[INCLUDE.match(line)[1]] = set(stack)
+    # salvage stands behind all of lmc.h
+    for name in INCLUDE.findall(read("lmc_salvage.h.in")):
+        conditions[name] = set(lines)
     return conditions
 
 
@@ -74,11 +78,12 @@ def compile_alone(compiler, name):
 
 def main():
     compiler = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CC", "cc")
-    order = INCLUDE.findall(read("lmc.h.in"))
+    order = INCLUDE.findall(read("lmc.h.in") + read("lmc_salvage.h.in"))
+    order.remove("lmc.h")
     files = [os.path.relpath(os.path.join(d, f), SRC) for d, _, fs in os.walk(SRC) for f in fs
              if os.path.basename(d) != OBJECTS]
-    errors = ["src/%s is not named in src/lmc.h.in" % f for f in files
-              if f not in order and f != "lmc.h.in" and not f.endswith(NOT_ALONE)]
+    errors = ["src/%s is named in no src/*.h.in" % f for f in files
+              if f not in order and not f.endswith((".in",) + NOT_ALONE)]
     errors += check_floors(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):

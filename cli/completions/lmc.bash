@@ -53,7 +53,7 @@ _lmc() {
     case $prev in
     --dtype) mapfile -t COMPREPLY < <(compgen -W 'BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64' -- "$cur"); return ;;
     --search) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
-    --base | --patch-from | -o | --output | --policy | --svg) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --base | --patch-from | -o | --output | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
     help) mapfile -t COMPREPLY < <(compgen -W 'compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit' -- "$cur"); return ;;
@@ -64,7 +64,7 @@ _lmc() {
         case $verb in
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
         diff) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
-        stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference --max-files" ;;
+        stats) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
         fold) options="$common --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;

@@ -64,7 +64,6 @@ for c in lmc unlmc lmccat
     complete -c $c -l safetensors -d 'cat: a safetensors file'
     complete -c $c -l f32 -d 'cat: small floats become F32'
     complete -c $c -l file -x -d 'cat: the file in the snapshot'
-    complete -c $c -l svg -x -d 'stats: pictures'
     complete -c $c -l max-files -x -d 'restore, or take, at most so many files'
     complete -c $c -l max-depth -x -d 'restore at most so deep'
     for o in name every keep-last keep-every settle interval match

@@ -60,6 +60,7 @@
 #include <sys/stat.h>
 
 #include "../../lmc.h"
+#include "../../include/lmc_salvage.h"
 #include "archive.h"
 #include "opened.h"
 #include "replica.h"

@@ -171,7 +171,6 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
     memset(&options, 0, sizeof options);
-    options.user = &c;
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../include/lmc_salvage.h"
 #include "common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
@@ -203,13 +204,6 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
     }
     lmc_salvage_free(salvage);
     return status == LMC_OK ? why : status;
-}
-
-int check_whole(struct archive *a)
-{
-    char text[DAMAGE_TEXT];
-    const enum lmc_status status = look_for_damage(a, NULL, text);
-    return status == LMC_OK ? CODE_OK : fail_archive_at(a, status, text);
 }
 
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)

@@ -27,13 +27,9 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
 
 /* Reads the snapshot once, from front to back, and needs no index. LMC_OK: nothing is damaged; else
  * text says what is, or is "". base: NULL: as far as it shows without: of blocks that are coded
- * against it only the headers are checked. */
+ * against it, headers and payloads. It is made to say where damage is: that there is none, only
+ * restoring tells, which knows what must stand in a snapshot. */
 enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char text[DAMAGE_TEXT]);
-
-/* That nothing of the snapshot is damaged, as far as that shows without its base: its header, lists
- * of files, index and trailer, the header of every block, and the bytes of those that need no base.
- * Reports what is damaged, and where. */
-int check_whole(struct archive *a);
 
 /* The same where the bytes cannot be looked for: it is somewhere behind byte `at`. */
 int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);

@@ -29,87 +29,29 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
     l->o = o;
 }
 
-/* The callbacks of the caller, and where they are. */
-struct follower {
-    const lmc_restore_options *options;
-    struct second_look *look;
-};
-
-static enum lmc_status follow_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status keep_progress(void *user, uint64_t done)
 {
-    const struct follower *f = (const struct follower *)user;
-    free(f->look->path);
-    f->look->path = copy_string(file->path, strlen(file->path));
-    f->look->begun_at = f->look->ended;
-    return f->options->begin_file ? f->options->begin_file(f->options->user, file, number) : LMC_OK;
-}
-
-static enum lmc_status follow_write(void *user, const void *data, size_t size)
-{
-    const struct follower *f = (const struct follower *)user;
-    return f->options->write(f->options->user, data, size);
-}
-
-static enum lmc_status follow_write_at(void *user, uint64_t offset, const void *data, size_t size)
-{
-    const struct follower *f = (const struct follower *)user;
-    return f->options->write_at(f->options->user, offset, data, size);
-}
-
-static enum lmc_status follow_progress(void *user, uint64_t done)
-{
-    const struct follower *f = (const struct follower *)user;
-    f->look->done = done;
+    ((struct second_look *)user)->done = done;
     return LMC_OK;
-}
-
-static enum lmc_status follow_end(void *user, const lmc_file *file, size_t number)
-{
-    const struct follower *f = (const struct follower *)user;
-    f->look->ended += file->size;
-    return f->options->end_file ? f->options->end_file(f->options->user, file, number) : LMC_OK;
-}
-
-static enum lmc_status follow_read(void *user, size_t number, uint64_t offset, void *dst,
-                                   size_t size)
-{
-    const struct follower *f = (const struct follower *)user;
-    return f->options->read_back(f->options->user, number, offset, dst, size);
-}
-
-static enum lmc_status follow_metadata(void *user, const char *key, const void *value, size_t size)
-{
-    const struct follower *f = (const struct follower *)user;
-    return f->options->metadata ? f->options->metadata(f->options->user, key, value, size) : LMC_OK;
 }
 
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
-    lmc_restore_options following = *options;
-    struct follower follower;
     enum lmc_status status;
     lmc_stream stream;
     stream.read = read_stream;
     stream.user = l->source;
-    follower.options = options;
-    follower.look = l;
-    following.user = &follower;
-    following.begin_file = follow_begin;
-    following.write = options->write ? follow_write : NULL;
-    following.write_at = options->write_at ? follow_write_at : NULL;
-    following.progress = follow_progress;
-    following.end_file = follow_end;
-    following.read_back = options->read_back ? follow_read : NULL;
-    following.metadata = follow_metadata;
-    following.parallel = &l->o->parallel;
-    following.base = l->base;
+    options->user = l;
+    options->progress = keep_progress;
+    options->parallel = &l->o->parallel;
+    options->base = l->base;
     if (l->lacks_base) {
-        following.write = NULL;
-        following.read_back = NULL;
-        following.check_hashes = 0;
+        options->write = NULL;
+        options->read_back = NULL;
+        options->check_hashes = 0;
     }
-    status = lmc_snapshot_restore(&stream, fingerprint, &following);
+    status = lmc_snapshot_restore(&stream, fingerprint, options);
     return l->lacks_base && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK)
                ? LMC_OK
                : status;
@@ -207,8 +149,6 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
 void close_second_look(struct second_look *l)
 {
     if (l->is_open) close_archive(&l->archive);
-    free(l->path);
-    l->path = NULL;
 }
 
 /* Which file and tensor the damage is in, by the index, if that can be read. What was restored
@@ -217,21 +157,20 @@ void close_second_look(struct second_look *l)
 static void describe_place(const struct second_look *l, char text[DAMAGE_TEXT])
 {
     struct archive a;
-    uint64_t budget = DAMAGE_BUDGET;
-    int is_begun = 0, is_found = 0;
-    *text = 0;
-    if (!l->path || !S_ISREG(l->source->st.st_mode)) return;
-    if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
+    uint64_t budget = DAMAGE_BUDGET, before = 0;
+    int is_found = 0;
+    if (!S_ISREG(l->source->st.st_mode)) return;
+    if (open_archive_of_source(&a, l->source, l->o) != CODE_OK || l->lacks_base ||
         try_archive_index(&a, l->base) != LMC_OK) {
         if (look_for_damage(&a, l->base, text) == LMC_OK) *text = 0;
         close_archive(&a);
         return;
     }
     for (size_t i = 0; i < snapshot_info(a.reader).n_files && !is_found; i++) {
-        const uint64_t at = is_begun || l->done < l->begun_at ? 0 : l->done - l->begun_at;
-        if (!is_begun && strcmp(lmc_reader_get_file(a.reader, i)->path, l->path) != 0) continue;
-        is_begun = 1;
-        is_found = find_damage(&a, i, at, &budget, text);
+        const uint64_t size = lmc_reader_get_file(a.reader, i)->size;
+        if (l->done < before + size)
+            is_found = find_damage(&a, i, l->done > before ? l->done - before : 0, &budget, text);
+        before += size;
     }
     close_archive(&a);
 }
@@ -243,6 +182,31 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
         return l->o->bases->code;
-    describe_place(l, where);
+    *where = 0;
+    if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_ERR_TRUNCATED)
+        describe_place(l, where);
     return fail_snapshot_at(s->name, s->header, status, where);
+}
+
+int check_payload(const char *path, const struct common *o)
+{
+    struct source s;
+    struct second_look l;
+    lmc_restore_options options;
+    int code = open_source(&s, path);
+    memset(&options, 0, sizeof options);
+    init_second_look(&l, &s, NULL, o);
+    l.lacks_base = 1;
+    if (code == CODE_OK) {
+        enum lmc_status status;
+        progress_start(s.name, s.size);
+        status = restore_source(&l, &options, NULL);
+        progress_clear();
+        if (status != LMC_OK) code = fail_restore(&l, status);
+        if (s.fd == STDIN_FILENO && lseek(s.fd, (off_t)s.start, SEEK_SET) < 0 && code == CODE_OK)
+            code = fail_errno(s.name, errno, "cannot read it again");
+    }
+    close_second_look(&l);
+    close_source(&s);
+    return code;
 }

@@ -26,9 +26,7 @@ struct second_look {
     struct archive archive;
     int is_open;
     int lacks_base; /* it is only checked, as far as that goes without the base that it needs */
-    char *path;     /* the file in work, for messages; NULL: none yet */
-    /* Bytes of all files: decoded; of those that have ended; before the file in work. */
-    uint64_t done, ended, begun_at;
+    uint64_t done;  /* bytes of all files that were decoded */
 };
 
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */
@@ -39,8 +37,9 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
  * Errors are reported. */
 int keep_source(struct second_look *l);
 
-/* Restores the source from front to back. options: of the caller are the callbacks and `user`; the
- * rest is filled in. A read_back of theirs may call read_second_look(). fingerprint: NULL or where
+/* Restores the source from front to back. options: of the caller are the callbacks; the rest is
+ * filled in. `user` is the second look, with which the caller's own struct begins. A read_back of
+ * theirs may call read_second_look(). fingerprint: NULL or where
  * that of the snapshot goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
@@ -54,5 +53,9 @@ void close_second_look(struct second_look *l);
 /* Reports why restore_source() has failed, if no callback for writing has failed: of damage, in
  * which file and tensor it is. Before close_second_look(). */
 int fail_restore(const struct second_look *l, enum lmc_status status);
+
+/* That nothing of a delta, a regular file, is damaged, as far as that shows without its base: all
+ * but what its payloads mean together with it. Reports what is damaged, and where. */
+int check_payload(const char *path, const struct common *o);
 
 #endif

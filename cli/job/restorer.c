@@ -339,7 +339,6 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     lmc_restore_options options;
     enum lmc_status status;
     memset(&options, 0, sizeof options);
-    options.user = r;
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;

@@ -42,6 +42,7 @@ struct one_file {
 };
 
 struct restore {
+    struct second_look again; /* for standard output; first, as restore_source() wants it */
     const struct common *o;
     const char *input;             /* its name */
     const struct stat *input_stat; /* of a regular file; or NULL */
@@ -57,7 +58,6 @@ struct restore {
     size_t n_paths, room_for_paths;
     int fd_again; /* one of them; -1: none is open */
     size_t again_number;
-    struct second_look again; /* for standard output */
     struct links links;
     struct links ahead;         /* as the index has them, of a stream of tar */
     struct one_file *one_files; /* sorted by target; of one file as many as it has links */

@@ -14,8 +14,8 @@
 #include "../input/base.h"
 #include "../input/opened.h"
 #include "../input/common.h"
-#include "../input/damage.h"
 #include "../input/links.h"
+#include "../input/second_look.h"
 #include "../input/side_file.h"
 #include "../job/restored_links.h"
 #include "../sys/attributes.h"
@@ -97,7 +97,7 @@ static int look_at_delta(struct apply *a, struct delta *d)
                     a->is_tree ? "a file, and the target is a directory"
                                : "a directory, and the target is a file",
                     a->name);
-    if (code == CODE_OK) code = check_whole(&archive);
+    if (code == CODE_OK) code = check_payload(d->path, a->o);
     if (code == CODE_OK) {
         memcpy(d->wanted, archive.wanted, LMC_FINGERPRINT_SIZE);
         snapshot_fingerprint(archive.reader, d->fingerprint);

@@ -126,6 +126,29 @@ static int take_run_body(struct dump *d)
     return 1;
 }
 
+/* v: the header's fields, Sync first. Of what is in a payload only natural planes are told, and the
+ * thresholds before them: where all else begins, its decoding tells. */
+static void take_payload(struct dump *d, const uint64_t *v)
+{
+    const uint64_t start = d->at, n_thresholds = v[3] & 15, is_sparse = v[3] & 16, n = v[4];
+    uint64_t natural = v[2] >> 5 == 1 ? v[3] >> 5 : 0, some;
+    char name[32];
+    if (natural &&
+        (natural >= v[1] || n_thresholds == 0 || is_sparse || n_thresholds + natural * n > v[5])) {
+        fault(d, DUMP_DAMAGED, start - 21, "Natural does not go with the block's other fields");
+        natural = 0;
+    }
+    if (natural) {
+        snprintf(name, sizeof name, "Thresholds:x%u", (unsigned)n_thresholds);
+        (void)take_fields(d, name, &some);
+        for (unsigned p = 0; p < natural; p++) {
+            snprintf(name, sizeof name, "Natural plane %u", p);
+            skip_bytes(d, name, n);
+        }
+    }
+    skip_bytes(d, natural ? "Planes" : "Payload", v[5] - (d->at - start));
+}
+
 static void take_block(struct dump *d, uint32_t number)
 {
     unsigned char place[4];
@@ -143,13 +166,12 @@ static void take_block(struct dump *d, uint32_t number)
     if (!take_fields(d, "Header_CRC:c", &v[8])) return;
     check_crc(d, d->at - 4, "Header_CRC", v[8], crc);
     if ((v[1] & (v[1] - 1)) || v[1] > 8 || v[1] == 0 || v[2] >> 5 > 2 || (v[2] & 0x18) ||
-        (v[2] & 3) == 3 || v[3] >> 5)
-        fault(d, DUMP_NEWER, d->at - 23,
-              "Width, Coding or Grouping is unknown: of a newer version");
+        (v[2] & 3) == 3)
+        fault(d, DUMP_NEWER, d->at - 23, "Width or Coding is unknown: of a newer version");
     if (v[4] < 1 || v[4] * v[1] > LARGEST_BLOCK || v[5] > LARGEST_BLOCK)
         fault(d, DUMP_DAMAGED, d->at - 20, "N_Elements or Payload_Size is out of range");
     d->crc = 0;
-    skip_bytes(d, "Payload", v[5]);
+    take_payload(d, v);
     if (d->stops) return;
     if (v[2] & 4) check_crc(d, d->at - v[5] - 8, "Payload_CRC", v[7], d->crc);
     else if (v[2] >> 5 == 0) check_crc(d, d->at - v[5] - 12, "Content_CRC", v[6], d->crc);

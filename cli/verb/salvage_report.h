@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "../../lmc.h"
+#include "../../include/lmc_salvage.h"
 #include "../format/json.h"
 #include "../input/archive.h"
 #include "../job/restored_tree.h"

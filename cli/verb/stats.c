@@ -16,7 +16,6 @@
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "stats_census.h"
-#include "stats_plot.h"
 
 /* -- the table -- */
 
@@ -264,10 +263,8 @@ static void print_json_stats(const struct stats *s)
 static int measure_and_show(struct stats *s, struct base *bases)
 {
     const struct common *o = s->o;
-    int code = check_plots(s);
-    if (code == CODE_OK) code = measure_steps(s, bases);
+    int code = measure_steps(s, bases);
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK) code = write_plots(s);
     if (code == CODE_OK && s->json) print_json_stats(s);
     else if (code == CODE_OK) print_stats(s);
     return code;
@@ -282,7 +279,6 @@ int show_stats(char *const *names, size_t n, const struct stats_options *options
     if (code != CODE_OK) return code;
     s.o = o;
     s.level = options->level;
-    s.svg = options->svg;
     s.json = options->json;
     s.n = n;
     s.steps = (struct stats_step *)resize(NULL, n, sizeof *s.steps);

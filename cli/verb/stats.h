@@ -1,4 +1,4 @@
-/* stats.h - lmc stats: what snapshots are made of, as table, JSON or pictures
+/* stats.h - lmc stats: what snapshots are made of, as table or JSON
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_STATS_H
@@ -14,7 +14,6 @@ struct stats_options {
     struct common common;
     enum lmc_level level; /* --max: what the sizes are measured with */
     int json;             /* --json */
-    const char *svg; /* --svg: what the names of the pictures begin with; NULL: there are none */
 };
 
 /* Shows what the snapshots are made of, each compared with the one before. */

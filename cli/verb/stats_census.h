@@ -36,7 +36,6 @@ struct stats {
     const struct common *o;
     enum lmc_level level; /* see struct stats_options */
     int json;
-    const char *svg;
     struct stats_step *steps;
     size_t n;
 };

@@ -91,7 +91,6 @@ int test_file(const char *path, const struct common *o)
         enum lmc_status status;
         memset(&options, 0, sizeof options);
         options.read_back = test_read_back;
-        options.user = &tally;
         options.end_file = count_file;
         options.check_hashes = o->hashes;
         options.has_hashes = &has_hashes;

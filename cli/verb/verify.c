@@ -48,12 +48,12 @@ struct verification {
 
 /* A verified snapshot: its files one after another. */
 struct stage {
-    int fd; /* of the scratch file; -1: there is none */
+    struct second_look again; /* without scratch file */
+    int fd;                   /* of the scratch file; -1: there is none */
     struct archive archive;
     struct outlet outlet;
     uint64_t *starts; /* of the files */
     size_t n_files, room;
-    struct second_look again; /* without scratch file */
     const struct common *o;
     int code; /* what writing has reported */
 };
@@ -244,28 +244,6 @@ static void build_forest(struct verification *v)
 
 #define NOT_VERIFIED "was not verified, but for its payload: it needs %s"
 
-/* Of a delta whose base is not there. */
-static int check_payload(const struct verification *v, const struct node *node)
-{
-    struct source s;
-    struct second_look again;
-    lmc_restore_options options;
-    int code = open_source(&s, node->name);
-    memset(&options, 0, sizeof options);
-    init_second_look(&again, &s, NULL, v->o);
-    again.lacks_base = 1;
-    if (code == CODE_OK) {
-        enum lmc_status status;
-        progress_start(s.name, s.size);
-        status = restore_source(&again, &options, NULL);
-        progress_clear();
-        if (status != LMC_OK) code = fail_restore(&again, status);
-    }
-    close_second_look(&again);
-    close_source(&s);
-    return code;
-}
-
 /* A base that is missing may be one of the files, if one is so damaged that nobody knows what it
  * was: then that is the reason. */
 static void report_unplaced(struct verification *v)
@@ -280,7 +258,7 @@ static void report_unplaced(struct verification *v)
         if (!node->is_readable || node->is_placed) continue;
         format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
         base = find_wanted(v, node);
-        result = check_payload(v, node);
+        result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
         if (result != CODE_OK) continue;
         if (v->o->bases->is_off) {
@@ -314,7 +292,7 @@ static void report_below(struct verification *v, const struct node *node, const 
     while (node->n_children) {
         const struct node *last = node->children[node->n_children - 1];
         for (size_t i = 0; i < node->n_children; i++) {
-            const int code = check_payload(v, node->children[i]);
+            const int code = check_payload(node->children[i]->name, v->o);
             v->code = worse(v->code, code);
             if (code == CODE_OK) fail(CODE_ERROR, node->children[i]->name, NOT_VERIFIED, name);
             if (node->children[i] != last) report_below(v, node->children[i], name);
@@ -356,7 +334,6 @@ static int restore_node(struct verification *v, const struct node *node, const l
     if (code == CODE_OK) {
         enum lmc_status status;
         options.read_back = stage_read;
-        options.user = stage;
         progress_start(s.name, s.size);
         status = restore_source(&stage->again, &options, fingerprint);
         progress_clear();

@@ -99,8 +99,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
+ * drop static functions that nobody calls. */
+#ifdef LMC_NO_AVX512
+#define LMC__MAY_BE_UNUSED unused
+#else
+#define LMC__MAY_BE_UNUSED
+#endif
 #define LMC__AVX512                                                                                \
-    __attribute__((target(LMC__AVX2_FEATURES                                                       \
+    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+                   target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2

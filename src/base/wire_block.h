@@ -16,6 +16,7 @@
 #define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
 #define LMC__LAYOUT_SHIFT 5u    /* of Coding */
 #define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
+#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u

@@ -10,7 +10,7 @@
  *     0  sync B2         a mark to look for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
- *     3  grouping        classes - 1 | sparse (spec 5.2)
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
@@ -81,19 +81,20 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
+ *      those that a grouping leaves, and a sparse block has none
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
-                   layout = coding >> LMC__LAYOUT_SHIFT;
+                   layout = coding >> LMC__LAYOUT_SHIFT, natural = grouping >> LMC__NATURAL_SHIFT;
     const int is_predicted = (coding & LMC__PREDICTED) != 0;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
                    order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_QUANTIZED && grouping < 2 * LMC__SPARSE,
+                   layout <= LMC__LAYOUT_QUANTIZED,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -110,6 +111,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
         LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
     if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
     LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)),
+               LMC_ERR_CORRUPT);
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;

@@ -10,7 +10,7 @@
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
  * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.md has the curve.
+ * would have taken for it. bench/levels.py draws the curve.
  *
  * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
  * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers

@@ -24,11 +24,12 @@
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- *     payload   | thresholds | masks, if sparse | class 0: lists of planes 0 .. w-1 | class 1 | ...
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. */
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -40,7 +41,8 @@ typedef struct lmc__grouped_payload {
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
  * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. */
+ * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
+ * (block_header.h). */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -50,6 +52,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     const uint8_t *thresholds;
     unsigned c;
     g->sparse = (header & LMC__SPARSE) != 0;
+    grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
@@ -105,11 +108,15 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < g->grouping.n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, info->n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = 0; p < width; p++)
+        for (p = g->grouping.n_natural; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);

@@ -412,6 +412,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
                                           ? LMC__MORE_CLASSES
                                           : max_classes);
     delta->grouping.n_classes = m.n_classes;
+    delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->order = order;
     delta->sparse = m.sparse && changes->n > 0;
@@ -472,16 +473,34 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* Wide elements of which most are zero are sparse, or each of their planes would say again which
- * ones are. (Of two bytes, only few have a second one.) */
-static int lmc__is_mostly_equal(const lmc__block *sample)
+/* The layout of a delta of wide elements whose changes are not listed. If most are zero it is
+ * sparse, or each of their planes would say again which ones are. Else the lowest planes that are
+ * noise in spite of the prediction stay in natural order: to group them would save nothing. (Of two
+ * bytes, only few have a second one.) */
+static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
+                               const lmc__block *sample)
 {
+    const unsigned width = sample->width;
+    const lmc__grouping one = {1, 0, {0}};
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_equal = 0;
-    if (!sample->may_group || sample->width <= 2) return 0;
+    unsigned p;
+    if (!sample->may_group || width <= 2) return;
     for (i = 0; i < sample->n; i++)
-        n_equal += lmc__load_element(sample->src, i, sample->width) ==
-                   lmc__load_element(sample->base, i, sample->width);
-    return n_equal > sample->n / 2;
+        n_equal +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
+    delta->sparse = n_equal > sample->n / 2;
+    if (delta->sparse || delta->grouping.n_classes == 1) return;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
+                      &one);
+    for (p = 0; p + 1 < width; p++) {
+        uint32_t *const counts = e->scratch->counts[p];
+        memset(counts, 0, sizeof e->scratch->counts[p]);
+        lmc__count_bytes(counts, rows->row[p], sample->n);
+        if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
+        delta->grouping.n_natural = p + 1;
+    }
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
@@ -543,7 +562,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->changes.list.place) delta->sparse = lmc__is_mostly_equal(&sample);
+    if (!delta->changes.list.place) lmc__choose_layout(e, delta, &rows, &sample);
     e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);

@@ -66,7 +66,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     coding->layout = LMC__LAYOUT_PLANES;
     coding->order = delta->order;
     coding->is_predicted = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u);
+    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
+                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
     coding->content_crc = content_crc;
     coding->payload_size = payload_size;
     coding->has_sum = 0;

@@ -22,9 +22,10 @@
  *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
  *
- * In a sparse delta each class has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, then class by
- * class the lists of its planes. */
+ * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
+ * has a mask, one bit for each element, 1 if it has changed, and its
+ * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
+ * then class by class the lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
@@ -50,8 +51,8 @@ typedef struct lmc__grouped {
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
  *
- * A residual is zero if its bytes are in all planes. The mask's last byte ends in zeros, as it
- * must. */
+ * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
+ * last byte ends in zeros, as it must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -126,8 +127,9 @@ static int lmc__are_ranks(const lmc__grouped *g)
     return 1;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Sets g->crc. Returns 0 if the prediction has
- * changed: then other elements would be in the classes than were counted. */
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
+ * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
+ * prediction has changed: then other elements would be in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -157,7 +159,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     const lmc__grouping *const grouping = &g->delta->grouping;
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
-        for (p = 0; p < g->block->width; p++)
+        for (p = grouping->n_natural; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
@@ -229,7 +231,7 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes;
+    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -239,7 +241,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     g.delta = delta;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
-    if (n_classes - 1 > (size_t)(e->end - e->out)) return 0;
+    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
@@ -253,6 +255,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     } else {
         e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
+    for (p = 0; p < n_natural; p++)
+        g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
+    e->out += n_natural * n;                /* delta there are none */
     if (!lmc__push_classes(e, &g)) return 0;
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
@@ -260,7 +265,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
-        for (p = 0; p < block->width; p++)
+        for (p = n_natural; p < block->width; p++)
             if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
     }
     return (size_t)(e->out - dst);

@@ -46,22 +46,6 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 }
 #endif
 
-#ifndef LMC_NO_SALVAGE
-/* The register before the bytes of p, from the one behind them: a step's shift to the right is
- * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
- * 31 tells whether the step had added the polynomial. */
-static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
-{
-    unsigned bit;
-    while (size != 0) {
-        for (bit = 0; bit < 8; bit++)
-            state = state >> 31 ? (state ^ LMC__CRC_POLYNOMIAL) << 1 | 1 : state << 1;
-        state ^= p[--size];
-    }
-    return state;
-}
-#endif
-
 /*
  * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
  * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:

@@ -106,6 +106,8 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 #endif
 #if LMC__X86
     case LMC_TIER_AVX2: return lmc__avx2_kernels();
+#endif
+#if LMC__X86 && !defined(LMC_NO_AVX512)
     case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE

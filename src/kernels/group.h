@@ -18,8 +18,9 @@
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
- * Byte p of an element of class c goes to the next place of the list classes->row[c][p].
- * classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
+ * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
+ * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
+ * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
  * The vector tiers find an element's class without a table look-up: the classes are intervals of
  * keys, one behind the other, so a class is the elements whose key is not above its highest one and
@@ -40,9 +41,9 @@
  * slack, for all are written at the same time.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they and the lists must not overlap. The sizes of the lists
- * come from count_classes with the same grouping. The encoder calls this for each block of a delta,
- * and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
+ * of the lists come from count_classes with the same grouping. The encoder calls this for each
+ * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
 /* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
@@ -54,6 +55,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
 {
     const size_t from = done->n;
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -67,9 +69,13 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
                                : lmc__residual(v, b, width, LMC__ORDER_INTEGER);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        /* A list grows by one byte in all planes of the class alike, so one `at` serves
+        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
          * all. */
-        LMC__UNROLL for (p = 0; p < width; p++) { classes->row[c][p][at] = (uint8_t)(r >> 8 * p); }
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
+            *to = (uint8_t)(r >> 8 * p);
+        }
     }
     done->n = from + m;
     memcpy(done->next, next, sizeof next);
@@ -126,7 +132,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     uint8_t copy[LMC__STRIP_SIZE];
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
@@ -166,6 +172,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             if (width >= 8) lmc__split_step_neon(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
                 planes[p][2 * j] = v[p];
                 planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
             }
@@ -190,7 +197,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             {
                 const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
                 const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
-                LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                     vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
             }
             next[c] += (size_t)(ones >> 56);
@@ -253,7 +260,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
  *     m                      0 1 0 1 0 0 ...     what the class adds
  *
- * A store of 16 bytes for each half, class and plane, whatever the number of elements. Its
+ * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
  * which begins where the first one's elements end, puts that right.
  *
@@ -264,7 +271,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                                            lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
     const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -301,10 +308,12 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
+                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
                 half[0][p] = _mm256_castsi256_si128(v[p]);
                 half[1][p] = _mm256_extracti128_si256(v[p], 1);
             }
-            /* before: elements of the classes before c */
+            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
+             * the top plane always is, and saying so spares the test. */
             for (c = 0; c < n_classes; c++) {
                 const uint32_t up_to =
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
@@ -313,7 +322,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 {
                     const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
                     const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
                         _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
                                          _mm_shuffle_epi8(half[j][p], places));
                 }
@@ -376,7 +385,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
 {
     const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
     const enum lmc__order order = block->order;
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
@@ -410,6 +419,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -417,7 +428,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
                             m = _kandn_mask64(above, here);
             const __m512i places = _mm512_mask_compress_epi8(up, m, up);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++)
+            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
                 const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];

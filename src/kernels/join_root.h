@@ -295,12 +295,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
     const size_t per_element = lmc__next_per_element(streaming, n);
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
-    __m512i sum[8], words[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
+                          r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = words[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
         left = root->left.list;
@@ -334,13 +335,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        LMC__UNROLL for (p = 0; p < width; p++) words[p] = _mm512_add_epi64(words[p], v[p]);
+        if (streaming.sum)
+            LMC__UNROLL for (p = 0; p < width; p++) words = _mm512_add_epi64(words, v[p]);
         lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width);
-        LMC__UNROLL for (p = 1; p < width; p++) words[0] = _mm512_add_epi64(words[0], words[p]);
-        done.sum = lmc__sum_words_avx512(words[0]);
+        done.sum = lmc__sum_words_avx512(words);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
@@ -348,8 +349,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * The order is tested in any case, and the sum is always taken. Elements of 8 bytes test
- * everything, once for 512 bytes. */
+ * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \

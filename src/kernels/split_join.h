@@ -36,7 +36,7 @@
     default: call(8);                                                                              \
     }
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)

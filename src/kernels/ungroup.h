@@ -14,9 +14,10 @@
 
 /*
  * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i. The bytes make a residual, which with base's
- * element gives the element of dst. dst may be base: a step reads its elements of base before it
- * writes any. Returns the CRC-32C of dst.
+ * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
+ * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
+ * make a residual, which with base's element gives the element of dst. dst may be base: a step
+ * reads its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
@@ -34,7 +35,7 @@
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
  * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class. next counts all
+/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
  * classes' elements here, also of those without a list: nothing depends on it then. The loops below
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -42,6 +43,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
     size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
@@ -52,10 +54,12 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
+        /* a natural plane has a byte for each element, in place i; a class's list is at its own
+         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            const lmc__side *const side = &sides->side[c][p];
-            r |= (uint64_t)(side->list ? side->list[at] : side->value) << 8 * p;
+            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
+            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
         r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
                                           : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
@@ -93,23 +97,27 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them.
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
+ * replaces them behind the loop over classes. So that loop need not know which planes are natural.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
 } lmc__spread;
 
-/* Once a block. */
+/* Once a block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
-    const unsigned n_classes = block->grouping->n_classes;
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
     unsigned p, c;
     memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
     for (c = 0; c < n_classes; c++)
-        for (p = 0; p < block->width; p++) {
+        for (p = first; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
@@ -139,7 +147,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -177,6 +185,9 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
+        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
@@ -236,7 +247,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                                              lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
@@ -285,6 +296,9 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
+            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
@@ -358,7 +372,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const uint8_t *const base = block->base;
     const int streams = streaming.is_on && dst != base;
     const enum lmc__order order = block->order;
@@ -399,6 +413,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
             next[c] += (size_t)_mm_popcnt_u64(m);
             here = above;
         }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);

@@ -3,3 +3,4 @@
 #define LMC_IMPLEMENTATION
 #include "objects/object.h"
 #include "lmc.h.in"
+#include "lmc_salvage.h.in"

@@ -7,11 +7,9 @@
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
-#include "snapshot/salvage_open.h"
-#include "snapshot/salvage_read.h"
 
-/* Opens and frees readers of both kinds: of intact files, and of damaged ones (lmc_salvage), which
- * are a reader with more behind it. Only this file knows that there are two.
+/* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
+ * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
@@ -89,30 +87,6 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
 {
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
 }
-
-#ifndef LMC_NO_SALVAGE
-/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
- * anything can fail. */
-static enum lmc_status lmc__open_by_search(lmc_reader *r)
-{
-    r->is_salvage = 1;
-    r->read_run = lmc__read_salvaged;
-    r->free_extra = lmc__free_salvage;
-    return lmc__open_salvage(r);
-}
-
-LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
-                                         const lmc_reader_options *options)
-{
-    lmc_reader *reader;
-    if (!salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_reader(&reader, sizeof(lmc_salvage), lmc__open_by_search, source, options));
-    *salvage = lmc__get_salvage(reader);
-    return LMC_OK;
-}
-
-LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_reader_free(lmc_salvage_reader(s)); }
-#endif
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */

@@ -147,7 +147,7 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
 
 /* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
  * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/speed.md ("The command") has 1/4 to 2 MiB. */
+ * from there. bench/tried.md has 1/4 to 2 MiB. */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */

@@ -14,7 +14,7 @@
 #include "snapshot/index_entries.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
-#ifndef LMC_NO_SALVAGE
+#include "snapshot/salvage_api.h"
 
 /* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
  * come from what was found:
@@ -189,6 +189,20 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
+/* The register before the bytes of p, from the one behind them: a step's shift to the right is
+ * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
+ * 31 tells whether the step had added the polynomial. */
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
+{
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++)
+            state = state >> 31 ? (state ^ LMC__CRC_POLYNOMIAL) << 1 | 1 : state << 1;
+        state ^= p[--size];
+    }
+    return state;
+}
+
 /* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
  * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
  * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
@@ -261,4 +275,3 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
     }
     return crc;
 }
-#endif /* LMC_NO_SALVAGE */

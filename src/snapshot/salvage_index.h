@@ -12,7 +12,6 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
-#ifndef LMC_NO_SALVAGE
 
 /* The index of a damaged file, and the rows of BLKS. */
 
@@ -94,4 +93,3 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
                ? lmc__take_rows(s, at - LMC__BLOCK_ENTRY_SIZE * found.n_rows, found.n_rows)
                : LMC_OK;
 }
-#endif /* LMC_NO_SALVAGE */

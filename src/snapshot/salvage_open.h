@@ -13,11 +13,12 @@
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
+#include "snapshot/open.h"
 #include "snapshot/salvage.h"
 #include "snapshot/salvage_place.h"
 #include "snapshot/salvage_index.h"
 #include "snapshot/salvage_walk.h"
-#ifndef LMC_NO_SALVAGE
+#include "snapshot/salvage_read.h"
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
@@ -144,4 +145,25 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
 }
-#endif /* LMC_NO_SALVAGE */
+
+/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
+ * anything can fail. */
+static enum lmc_status lmc__open_by_search(lmc_reader *r)
+{
+    r->is_salvage = 1;
+    r->read_run = lmc__read_salvaged;
+    r->free_extra = lmc__free_salvage;
+    return lmc__open_salvage(r);
+}
+
+LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                                         const lmc_reader_options *options)
+{
+    lmc_reader *reader;
+    if (!salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_reader(&reader, sizeof(lmc_salvage), lmc__open_by_search, source, options));
+    *salvage = lmc__get_salvage(reader);
+    return LMC_OK;
+}
+
+LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_reader_free(lmc_salvage_reader(s)); }

@@ -13,7 +13,6 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
-#ifndef LMC_NO_SALVAGE
 
 /* Without an index: streams and runs in the order in which their sections were found, and which
  * bytes of a stream each run is.
@@ -221,4 +220,3 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
     }
     return LMC_OK;
 }
-#endif /* LMC_NO_SALVAGE */

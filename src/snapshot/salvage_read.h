@@ -18,7 +18,6 @@
 #include "snapshot/work.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
-#ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
  * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
@@ -403,4 +402,3 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t
     if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
     return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
 }
-#endif /* LMC_NO_SALVAGE */

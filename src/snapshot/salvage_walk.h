@@ -15,7 +15,6 @@
 #include "snapshot/salvage.h"
 #include "snapshot/salvage_place.h"
 #include "snapshot/salvage_index.h"
-#ifndef LMC_NO_SALVAGE
 
 /* The walk through a damaged file, from front to back. At each byte something may begin, a section
  * or a block; what is right is passed over, and the rest searched byte by byte:
@@ -384,4 +383,3 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
         LMC__TRY(lmc__begin_unknown_run(&s->reader, &w));
     return LMC_OK;
 }
-#endif /* LMC_NO_SALVAGE */

@@ -1,9 +1,16 @@
-/* config.c - whatever LMC_NO_ENCODER, LMC_NO_QUANTIZE, LMC_NO_SNAPSHOT and LMC_NO_SALVAGE have left
- * of lmc.h works. What they take away is neither declared nor called here. Known bytes stand in for
- * an encoder that may not be there.
- *   config VECTOR    a snapshot with quantised blocks (spec/vectors/valid/example_quantised.lmc) */
+/* config.c - whatever LMC_NO_ENCODER, LMC_NO_QUANTIZE and LMC_NO_SNAPSHOT have left of lmc.h works.
+ * What they take away is neither declared nor called here. Known bytes stand in for an encoder that
+ * may not be there. HEADER: one that was made so (include/). config VECTOR    a snapshot with
+ * quantised blocks (spec/vectors/valid/example_quantised.lmc) */
 #define LMC_IMPLEMENTATION
+#ifdef HEADER
+#include HEADER
+#else
 #include "../../lmc.h"
+#ifndef LMC_NO_SNAPSHOT
+#include "../../include/lmc_salvage.h"
+#endif
+#endif
 
 #include <stdio.h>
 
@@ -226,11 +233,11 @@ static int salvage(void)
     lmc_memory memory = in_memory(known_snapshot, sizeof known_snapshot - 100);
     lmc_source source = lmc_memory_source(&memory);
     lmc_reader *reader = NULL;
-#ifndef LMC_NO_SALVAGE
+#ifdef LMC_SALVAGE_H
     lmc_salvage *salvage = NULL;
 #endif
     MUST(lmc_reader_open(&reader, &source, NULL) != LMC_OK);
-#ifndef LMC_NO_SALVAGE
+#ifdef LMC_SALVAGE_H
     MUST(lmc_salvage_open(&salvage, &source, NULL) == LMC_OK);
     reader = lmc_salvage_reader(salvage);
     MUST(lmc_reader_get_file(reader, 0) && !lmc_reader_get_file(reader, 1));

@@ -2,11 +2,15 @@
  * include it. */
 #include "../../lmc.h"
 #include "../../lmc.h"
+#include "../../include/lmc_salvage.h"
 #define LMC_IMPLEMENTATION
 #include "../../lmc.h"
 #include "../../lmc.h"
+#include "../../include/lmc_salvage.h"
+#include "../../include/lmc_salvage.h"
 #undef LMC_IMPLEMENTATION
 #include "../../lmc.h"
+#include "../../include/lmc_salvage.h"
 #include "use.h"
 
 int main(void) { return use(); }

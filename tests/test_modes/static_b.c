@@ -2,6 +2,7 @@
 #define LMC_STATIC
 #define LMC_IMPLEMENTATION
 #include "../../lmc.h"
+#include "../../include/lmc_salvage.h"
 
 int use_b(void);
 

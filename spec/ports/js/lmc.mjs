@@ -819,6 +819,7 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
         layout: coding >> 5,
         nClasses: (grouping & 15) + 1,
         sparse: (grouping & 16) !== 0,
+        natural: grouping >>> 5,
         grouping,
         n: data.getUint32(at + 4, true),
         payloadSize: data.getUint32(at + 8, true),
@@ -829,7 +830,7 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
     unsupportedIf(![1, 2, 4, 8].includes(width), "Width of a block");
     unsupportedIf(header.order === 3, "Order of a block");
     unsupportedIf(header.layout > QUANTISED, "Layout of a block");
-    unsupportedIf((coding & 0x18) !== 0 || grouping > 31, "reserved bits of a block");
+    unsupportedIf((coding & 0x18) !== 0, "reserved bits of a block");
     header.size = header.n * width;
     corruptIf(size === null ? header.size < 1 || header.size > MOST_BLOCK : header.size !== size, "size of a block");
     corruptIf(header.predicted && !mayPredict, "a block with a prediction in a run without");
@@ -843,6 +844,7 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
     if (header.layout === PLANES) {
         corruptIf(header.predicted && header.order === 0, "a prediction without Order");
         corruptIf(grouping !== 0 && !header.predicted, "classes without a prediction");
+        corruptIf(header.natural >= width || (header.natural > 0 && (header.nClasses === 1 || header.sparse)), "Natural");
     }
     if (header.layout === QUANTISED) {
         corruptIf(width !== 2 && width !== 4, "Width of a quantised block");
@@ -946,15 +948,16 @@ function readClasses(input, header, prediction) {
         coded.push(header.sparse && members.length > 0 ? select(members, readMask(input, members.length, 0, true)) : members);
     }
 
-    const planes = Array.from({ length: width }, () => allocate(n));
+    const natural = Array.from({ length: header.natural }, () => input.view(n));
+    const grouped = Array.from({ length: width - header.natural }, () => allocate(n));
     for (const members of coded) {
         if (members.length === 0) continue;
-        for (const plane of planes) {
+        for (const plane of grouped) {
             const list = readList(input, members.length);
             for (let j = 0; j < members.length; j++) plane[members[j]] = list[j];
         }
     }
-    return planes;
+    return [...natural, ...grouped];
 }
 
 /** Those of the numbers whose bit is set, in place. */

@@ -310,7 +310,7 @@ class Decoder
     must(sync == 0xB2, 'Sync')
     must(crc([number].pack('V') + head[0, 20]) == head_crc, 'Header_CRC', :CHECKSUM)
     order, predicted, layout = coding & 3, coding[2] == 1, coding >> 5
-    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 3 && coding & 0x18 == 0 && grouping < 32, 'fields of a block', :UNSUPPORTED)
+    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 3 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
     must(n * width == bytes, 'N_Elements')
     must(predicted ? segments : payload_crc.zero?, 'Predicted or Payload_CRC')
     must(layout < 2 && grouping.zero?, 'Layout or Grouping without its bit')

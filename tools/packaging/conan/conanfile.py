@@ -32,7 +32,8 @@ class LMC(ConanFile):
                 self.version = line.split('"')[1]
 
     def export_sources(self):
-        for name in ('lmc.h', 'CMakeLists.txt', 'LICENSE', 'tools/packaging/lmc.pc.in'):
+        headers = ('lmc.h', 'include/*.h')
+        for name in (*headers, 'CMakeLists.txt', 'LICENSE', 'tools/packaging/lmc.pc.in'):
             copy(self, name, self._top(), self.export_sources_folder)
 
     def layout(self):

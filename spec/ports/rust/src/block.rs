@@ -35,6 +35,7 @@ pub(crate) struct BlockHeader {
     pub predicted: bool,
     n_classes: usize,
     is_sparse: bool,
+    n_natural: usize,
     n_elements: u32,
     payload_size: u32,
     content_crc: u32,
@@ -74,10 +75,10 @@ impl BlockHeader {
             2 => Layout::Quantised,
             _ => return Err(unsupported("Layout of a block")),
         };
-        ensure(coding & 0x18 == 0 && grouping >> 5 == 0, Status::Unsupported, "reserved bits of a block")?;
+        ensure(coding & 0x18 == 0, Status::Unsupported, "reserved bits of a block")?;
         let (width, predicted) = (usize::from(width), coding >> 2 & 1 == 1);
-        let (n_classes, is_sparse) = (usize::from(grouping & 15) + 1, grouping >> 4 == 1);
-        Ok(BlockHeader { layout, width, order, predicted, n_classes, is_sparse, n_elements, payload_size, content_crc, payload_crc, crc })
+        let (n_classes, is_sparse, n_natural) = (usize::from(grouping & 15) + 1, grouping >> 4 & 1 == 1, usize::from(grouping >> 5));
+        Ok(BlockHeader { layout, width, order, predicted, n_classes, is_sparse, n_natural, n_elements, payload_size, content_crc, payload_crc, crc })
     }
 
     /// Takes block `number` without decoding it: its size, header included, and its Header_CRC. The others as in `check`.
@@ -94,7 +95,7 @@ impl BlockHeader {
     }
 
     fn has_grouping(&self) -> bool {
-        self.n_classes > 1 || self.is_sparse
+        self.n_classes > 1 || self.is_sparse || self.n_natural > 0
     }
 
     /// R5-5 to R5-8, of a block of `size` bytes in a run that has a prediction or none.
@@ -114,6 +115,8 @@ impl BlockHeader {
         } else {
             check(self.order == Order::None && !self.has_grouping(), "Order or Grouping of a block without planes")?;
         }
+        check(self.n_natural < self.width, "Natural is not less than Width")?;
+        check(self.n_natural == 0 || (self.n_classes > 1 && !self.is_sparse), "Natural with one class, or with Sparse")?;
         if self.layout == Layout::Quantised {
             check(self.width == 4 || self.width == 2, "Width of a quantised block")?;
             check(features.quantised(), "a quantised block without the bit Quantised")?;
@@ -176,8 +179,12 @@ impl BlockHeader {
             }
         }
         let mut planes = vec![vec![0; n]; self.width];
+        let (natural, grouped) = planes.split_at_mut(self.n_natural);
+        for plane in natural {
+            plane.copy_from_slice(payload.take(n)?);
+        }
         for elements in coded.iter().filter(|elements| !elements.is_empty()) {
-            for plane in planes.iter_mut() {
+            for plane in grouped.iter_mut() {
                 for (&i, byte) in elements.iter().zip(list(payload, elements.len())?) {
                     plane[i] = byte;
                 }

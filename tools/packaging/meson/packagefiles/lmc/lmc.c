@@ -1,2 +1,3 @@
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
+#include "lmc_salvage.h"

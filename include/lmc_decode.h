@@ -1,0 +1,9455 @@
+/* lmc_decode.h - v0.6.0 - decoder of LMC blocks and tensors: lmc.h without all that encodes,
+ * and without files
+ * SPDX-License-Identifier: MIT
+ *
+ * ABOUT
+ *   The first two layers of lmc.h, as far as they decode: blocks, and arrays that are rows of
+ *   blocks. Of quantised ones, too. No allocation, no files, no threads of its own. It is for
+ *   programs that keep blocks in a container of their own, and for those who want to know how a
+ *   block is decoded: to write it in another language, begin with src/codec/get_block.h below and
+ *   with spec/lmc-format.md, and leave out the tiers NEON, AVX2 and AVX-512 (LMC_NO_SIMD does).
+ *
+ * SYNOPSIS
+ *   In one C or C++ file of your program:
+ *
+ *       #define LMC_IMPLEMENTATION
+ *       #include "lmc_decode.h"
+ *
+ *   and everywhere else just #include "lmc_decode.h".
+ *
+ * WITH lmc.h
+ *   The names are those of lmc.h, and so are the structs. A file that includes both is refused
+ *   (#error). Of a program that implements both in different files the linker says that names are
+ *   defined twice, unless LMC_STATIC is defined. To use functions of a library of lmc.h by the
+ *   declarations of this header is fine.
+ *
+ * What holds for all functions stands at the head of lmc.h: errors, bounds, hostile input, threads.
+ *
+ * CONTENTS
+ *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
+ *   change it; change those.
+ *   interface  api
+ *   base       platform status bytes options wire_block wire_file
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
+ *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
+ *              dispatch
+ *   codec      dtypes half tree workspace cost block_header get_gaps get_list get_planes
+ *              get_sparse get_delta quant_params put_quantised get_quantised get_block
+ *   quantise   quantizer
+ *   tensor     wave pool tensor decode_tensor
+ */
+#ifndef LMC_DECODE_H
+#define LMC_DECODE_H
+#ifdef LMC_VERSION
+#error "lmc.h, lmc_decode.h and lmc_read.h have the same names: include one of them"
+#endif
+
+/* == api.h ===================================================================================== */
+
+/* -- configuration --
+ * Define these before including lmc.h, the same in every file:
+ *
+ *   LMC_STATIC           all functions are static: a private copy in each file that implements
+ *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *                        LMC_STATIC
+ *
+ * These leave out parts of the library, and the declarations of what is missing; any of them go
+ * together:
+ *
+ *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *
+ *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *
+ * These add to it, for systems that have more than the C library:
+ *
+ *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
+ *   LMC_POSIX            file descriptors as sinks, streams and sources
+ *
+ * These matter where LMC_IMPLEMENTATION is defined:
+ *
+ *   LMC_REALLOC(user, ptr, old_size, new_size)
+ *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
+ *   LMC_NO_SIMD          the portable code only
+ *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
+ *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
+ *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
+ *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
+ *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *
+ * No build flags select instructions: the best tier of the machine is found at run time. See
+ * "tools" at the end for functions that query and limit it.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#ifndef LMC_NO_STDIO
+#include <stdio.h>
+#endif
+
+#ifndef LMC_API
+#if defined(LMC_STATIC) && defined(__GNUC__)
+#define LMC_API static __attribute__((unused))
+#elif defined(LMC_STATIC)
+#define LMC_API static
+#else
+#define LMC_API
+#endif
+#endif
+
+/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
+ * it as nothing to be allowed to. */
+#ifndef LMC_NODISCARD
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define LMC_NODISCARD [[nodiscard]]
+#elif defined(__GNUC__)
+#define LMC_NODISCARD __attribute__((warn_unused_result))
+#else
+#define LMC_NODISCARD
+#endif
+#endif
+
+/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
+ * does as well. */
+#ifdef __cplusplus
+#define LMC_DEFAULTS                                                                               \
+    {                                                                                              \
+    }
+#else
+#define LMC_DEFAULTS {0}
+#endif
+
+/* -- public API --
+ *
+ * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
+ * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
+ * with it.
+ *
+ * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
+ * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
+ * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
+ * callbacks get is ordered alike, behind user.
+ *
+ * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
+ * that it is given, as its base or its lender. Different objects do not know of each other, and
+ * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ *
+ * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
+ * compiled with another 1.x than the (shared) library that it finds:
+ *
+ *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
+ *                         of lmc_status an error, of others something to show by its number.
+ *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
+ *                         or 0. By it the library takes those of an older program, to which it adds
+ *                         defaults, and of a newer one, if what it does not know is zero: else
+ *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
+ *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
+ *                         wrong for a shared library. What is no size (above 4096, or no multiple
+ *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
+ *                         their ends, which could be mistaken for members.
+ *   structs with          keep their size, for they stand in arrays, or a library fills what its
+ *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
+ *                         its default, or says that the library does not know it. Libraries set
+ *                         them to zero, and refuse a file or tensor to be written in which they are
+ *                         not: LMC_ERR_UNSUPPORTED.
+ *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LMC_VERSION_MAJOR 0
+#define LMC_VERSION_MINOR 6
+#define LMC_VERSION_PATCH 0
+#define LMC_VERSION "0.6.0"
+
+/* Version of the file format that is written. Files of any minor version of it are read; what they
+ * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
+ * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+#define LMC_FORMAT_MAJOR 1
+#define LMC_FORMAT_MINOR 0
+
+/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
+LMC_API const char *lmc_version(void);
+
+/* -- status -- */
+
+/* Numbers are stable. */
+enum lmc_status {
+    LMC_OK = 0,
+    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
+     * say, and nothing else is kept of an error: the comment of each function says what it wants.
+     */
+    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
+    LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
+    LMC_ERR_MEMORY = 4,        /* allocation failed */
+    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
+    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
+    LMC_ERR_NOT_FOUND = 7,     /* no such file, tensor, metadata entry or hash */
+    LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
+    LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
+    LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
+    LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
+    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
+    LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
+    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
+    LMC_ERR_TRUNCATED = 23,    /* the input ends early */
+    LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
+    LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
+    LMC_ERR_BASE_MISSING = 30, /* a delta without its base */
+    LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
+};
+
+/* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
+LMC_API const char *lmc_status_name(enum lmc_status status);
+/* One line for a user: what happened and what to do. Never NULL. */
+LMC_API const char *lmc_status_text(enum lmc_status status);
+
+/* -- dtypes -- */
+
+/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
+ * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+enum lmc_dtype {
+    LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
+    LMC_BOOL = 1,
+    LMC_F4 = 2,
+    LMC_F6_E2M3 = 3,
+    LMC_F6_E3M2 = 4,
+    LMC_U8 = 5,
+    LMC_I8 = 6,
+    LMC_F8_E5M2 = 7,
+    LMC_F8_E4M3 = 8,
+    LMC_F8_E8M0 = 9,
+    LMC_F8_E4M3FNUZ = 10,
+    LMC_F8_E5M2FNUZ = 11,
+    LMC_I16 = 12,
+    LMC_U16 = 13,
+    LMC_F16 = 14,
+    LMC_BF16 = 15,
+    LMC_I32 = 16,
+    LMC_U32 = 17,
+    LMC_F32 = 18,
+    LMC_C64 = 19,
+    LMC_F64 = 20,
+    LMC_I64 = 21,
+    LMC_U64 = 22,
+    LMC_I4 = 23, /* two in a byte; I2 and U2: four */
+    LMC_U4 = 24,
+    LMC_I2 = 25,
+    LMC_U2 = 26,
+    LMC_C128 = 27
+};
+#define LMC_DTYPE_COUNT 28
+
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
+/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
+ * of unknown dtypes are coded as bytes. */
+LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
+/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
+LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
+LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
+
+/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
+ * gives the same bytes on every machine, and from the default on no block gets larger by a higher
+ * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+enum lmc_level {
+    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
+     * size. */
+    LMC_LEVEL_FAST = -1,
+    LMC_LEVEL_DEFAULT = 0,
+    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
+     * to 0.3 %; deltas by up to 1 % of their size. */
+    LMC_LEVEL_MAX = 1,
+    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 % of their size. */
+    LMC_LEVEL_ARCHIVE = 2
+};
+
+/* -- parallel_for of the caller -- */
+
+/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
+ * No two tasks may run at the same time with the same worker. */
+typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
+
+/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
+ * stands here. A NULL lmc_parallel means: one after another. */
+typedef struct lmc_parallel {
+    void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
+    void *user;
+    unsigned n_workers; /* 1 .. 1024 */
+} lmc_parallel;
+
+/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
+ * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
+ * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+typedef struct lmc_source {
+    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+    uint64_t size; /* bytes */
+} lmc_source;
+
+#ifdef LMC_PTHREADS
+/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
+ * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
+ * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
+ * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
+ * also where lmc.h is implemented, or the linker does not find these functions. */
+typedef struct lmc_pool lmc_pool;
+LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
+                                                    void *alloc_user);
+/* Valid as long as the pool; NULL for NULL. */
+LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
+/* Nothing may use the pool any more. NULL allowed. */
+LMC_API void lmc_pool_free(lmc_pool *pool);
+#endif
+
+/* -- layer 1: blocks --
+ * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
+ * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
+ * that of its payload: so damage is found without the prediction, and told from a wrong one.
+ *
+ * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
+ * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
+ * prediction is not used where a sample says that the block is smaller without it (at level max:
+ * where it is smaller). */
+
+#define LMC_BLOCK_HEADER_SIZE 24u
+#define LMC_MAX_BLOCK_SIZE (1u << 22)
+
+typedef struct lmc_block_info {
+    uint32_t n;           /* elements */
+    unsigned width;       /* bytes per element: 1, 2, 4, 8 */
+    size_t size;          /* decoded bytes: n * width */
+    size_t encoded_size;  /* header and payload */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
+    int is_stored;        /* 1: the payload is the bytes themselves */
+    int has_prediction;   /* 1: coded against a prediction */
+    uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
+    uint64_t reserved[4]; /* zero; see the head of this part */
+} lmc_block_info;
+
+/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
+ * (saturating). */
+LMC_API size_t lmc_block_bound(size_t size);
+
+/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
+ * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
+ * again. 0 if n is 0 or the block too large. */
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
+
+typedef struct lmc_block_options {
+    size_t struct_size;     /* see the head of this part; 0 will do */
+    enum lmc_dtype dtype;   /* of encoding */
+    enum lmc_level level;   /* of encoding */
+    uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
+                               decoding checks it: a block in another's place is refused */
+    const void *prediction; /* as said above; or NULL */
+    size_t prediction_size; /* must be the block's decoded size */
+} lmc_block_options;
+
+/* The defaults for that dtype. */
+static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_block_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
+    options.dtype = dtype;
+    return options;
+}
+
+/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
+ * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
+                                                      uint32_t number, lmc_block_info *info);
+
+/* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
+ * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
+ * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
+ * which is then replaced; after an error it is what it was, while another dst may hold anything.
+ * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
+ * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
+                                                       const void *src, size_t src_size,
+                                                       const lmc_block_options *options, void *ws,
+                                                       size_t ws_size);
+
+/* -- quantisers: lossy, on request --
+ * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
+ * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
+ * stores numbers. What was lost is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
+ * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
+ * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
+ * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
+ * includes.)
+ *
+ * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
+ * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
+ * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
+ * without it agree on every struct. */
+
+/* Of errors. Numbers are stable. */
+enum lmc_measure {
+    LMC_MEASURE_NONE = 0,
+    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    LMC_MEASURE_UPDATE = 1,
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
+    LMC_MEASURE_RELATIVE = 2,
+    LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
+};
+
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
+ * second moments they are estimates: within a percent or two where errors have nothing to do with
+ * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
+ * outweigh all the rest. */
+typedef struct lmc_loss {
+    unsigned generation;      /* how often it was quantised; 0: it is exact */
+    enum lmc_measure measure; /* of the last time */
+    double error;             /* by that measure; 0 .. 1 */
+} lmc_loss;
+
+typedef struct lmc_quantizer lmc_quantizer;
+
+/* -- layer 2: tensors in memory --
+ * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
+ * but the last. There is no other header: the caller knows dtype and size. */
+
+typedef struct lmc_tensor_options {
+    size_t struct_size; /* as of a block's */
+    enum lmc_dtype dtype;
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 4 MiB
+                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
+                            for elements of 4 bytes and more) */
+    const lmc_parallel *parallel; /* or NULL */
+    enum lmc_level level;         /* of encoding */
+    const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
+    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
+     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
+     * blocks are as with a prediction; decode with the same log2_block. */
+    const lmc_quantizer *quantizer;
+    uint64_t prediction_size; /* must be the tensor's size */
+} lmc_tensor_options;
+
+/* The defaults for that dtype, the only option without one. */
+static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_tensor_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
+    options.dtype = dtype;
+    return options;
+}
+
+/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
+ * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * (errors: MEMORY, too). */
+LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
+
+/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
+ * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
+ * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
+ * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
+ * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
+                                                        size_t src_size,
+                                                        const lmc_tensor_options *options, void *ws,
+                                                        size_t ws_size);
+/* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
+ * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
+ * block needed are not looked at, unless the range is all of the tensor: then total_size is
+ * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
+                                                              const void *src, size_t src_size,
+                                                              uint64_t offset, uint64_t total_size,
+                                                              const lmc_tensor_options *options,
+                                                              void *ws, size_t ws_size);
+
+/* -- tools -- */
+
+/* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
+LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
+
+/* Instruction set tiers. Their numbers tell no order: a tier that is added gets a free one. */
+enum lmc_tier {
+    LMC_TIER_SCALAR = 0,
+    LMC_TIER_NEON = 1,
+    LMC_TIER_AVX2 = 2,
+    LMC_TIER_AVX512 = 3,
+    LMC_TIER_SIMDE = 4,
+    LMC_TIER_BEST = 255 /* for lmc_tier_limit */
+};
+#define LMC_TIER_COUNT 5 /* of this lmc.h */
+/* "scalar", "neon", "avx2", "avx512", "simde" */
+LMC_API const char *lmc_tier_name(enum lmc_tier tier);
+/* 1 if this build on this machine has that tier. */
+LMC_API int lmc_tier_is_available(enum lmc_tier tier);
+/* The tier in use: the best there is, unless limited. */
+LMC_API enum lmc_tier lmc_tier_current(void);
+/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
+ * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
+ * that start later. */
+LMC_API void lmc_tier_limit(enum lmc_tier tier);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* LMC_DECODE_H */
+
+#if defined(LMC_IMPLEMENTATION) && !defined(LMC__IMPLEMENTED)
+#define LMC__IMPLEMENTED
+
+/* == base/platform.h =========================================================================== */
+
+#include <string.h>
+#include <limits.h>
+#ifdef LMC_PTHREADS
+#include <pthread.h>
+#endif
+#ifdef LMC_POSIX
+#include <errno.h>
+#include <sys/types.h>
+#include <unistd.h>
+#endif
+
+/* What is known of compiler and machine, and the few words that all files here use: the allocator,
+ * inline, LMC__CHECK and LMC__TRY. */
+
+#ifndef LMC_REALLOC
+#include <stdlib.h>
+/* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
+static void *lmc__realloc(void *ptr, size_t new_size)
+{
+    if (new_size != 0) return realloc(ptr, new_size);
+    free(ptr);
+    return NULL;
+}
+#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
+    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#endif
+
+/*
+ * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
+ * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+ * all. */
+#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
+#define LMC__PART_AVX2 2
+#define LMC__PART_AVX512 3
+#define LMC__PART_REST 4
+#ifndef LMC__PART
+#define LMC__PART 0
+#endif
+#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
+#if LMC__PART
+#define LMC__TABLE const
+#else
+#define LMC__TABLE static const
+#endif
+
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
+ * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
+ * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+#if defined(__GNUC__)
+#define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
+#define LMC__INLINE static inline __attribute__((always_inline))
+#define LMC__COLD __attribute__((cold))
+#elif defined(_MSC_VER)
+#define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
+#define LMC__INLINE static __forceinline
+#define LMC__COLD
+#else
+#define LMC__UNLIKELY(x) (x)
+#define LMC__PREFETCH(p) ((void)(p))
+#define LMC__INLINE static inline
+#define LMC__COLD
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define LMC__UNROLL _Pragma("GCC unroll 8")
+#else
+#define LMC__UNROLL
+#endif
+
+/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
+ * and all that it compiles for are little-endian. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LMC__LITTLE_ENDIAN 1
+#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+#define LMC__LITTLE_ENDIAN 1
+#else
+#define LMC__LITTLE_ENDIAN 0
+#endif
+
+/*
+ * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
+ * attribute of its callers; one with fewer features may be inlined into one with more.
+ */
+
+/* LMC__X86: AVX2 and AVX-512. */
+#if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
+#define LMC__X86 1
+/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
+ * cc) may turn it off by itself. */
+#if defined(__clang__) && __clang_major__ >= 15
+#define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
+#else
+#define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
+#endif
+#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
+#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
+ * drop static functions that nobody calls. */
+#ifdef LMC_NO_AVX512
+#define LMC__MAY_BE_UNUSED unused
+#else
+#define LMC__MAY_BE_UNUSED
+#endif
+#define LMC__AVX512                                                                                \
+    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+                   target(LMC__AVX2_FEATURES                                                       \
+                          ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
+#define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
+#define LMC__INLINE_AVX2_VPCLMUL static inline __attribute__((always_inline)) LMC__AVX2_VPCLMUL
+#define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
+#else
+#define LMC__X86 0
+#endif
+
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
+ * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
+ * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
+ * by tests only. */
+#if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
+    defined(__i386__) || defined(__aarch64__)
+#undef LMC__SIMDE
+#define LMC__SIMDE 0
+#elif !defined(LMC__SIMDE)
+/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
+ * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
+ * nothing: on both, partition and merge take two to six times the instructions. */
+#if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
+#define LMC__SIMDE 1
+#else
+#define LMC__SIMDE 0
+#endif
+#endif
+#if LMC__SIMDE
+#define LMC__AVX2
+#define LMC__INLINE_AVX2 LMC__INLINE
+#endif
+#define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
+
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
+ * the portable code. */
+#if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
+#define LMC__NEON 1
+/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
+ * arm_acle.h has them for single functions. */
+#if defined(__clang__)
+#define LMC__CRC __attribute__((target("crc")))
+#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
+#else
+#define LMC__CRC __attribute__((target("+crc")))
+#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
+#endif
+/* And PMULL, optional as well: the product of two polynomials over GF(2), 64 bits each. */
+#if defined(__clang__)
+#define LMC__PMULL __attribute__((target("aes")))
+#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
+#else
+#define LMC__PMULL __attribute__((target("+crypto")))
+#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(vmull_p64(a, b))
+#endif
+#else
+#define LMC__NEON 0
+#endif
+
+/* Orders streaming stores before the plain ones that tell other threads of them. */
+#if LMC__X86
+#define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
+#else
+#define LMC__FENCE_STREAMS() ((void)0)
+#endif
+
+/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
+ * with LMC__CHECK. It returns the status if the condition does not hold. */
+#define LMC__CHECK(condition, status)                                                              \
+    do {                                                                                           \
+        if (LMC__UNLIKELY(!(condition))) return (status);                                          \
+    } while (0)
+
+/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
+#define LMC__TRY(expression)                                                                       \
+    do {                                                                                           \
+        enum lmc_status lmc__s = (expression);                                                     \
+        if (lmc__s != LMC_OK) return lmc__s;                                                       \
+    } while (0)
+
+LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
+LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* == base/status.h ============================================================================= */
+
+/* The library's version, and what a status is called and says. All layers have these, so they stand
+ * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
+ * of the format a decoder's status stands for, in spec 2.2.
+ *
+ * A text is for the user of a program, not for its author: what happened, then what to do about it,
+ * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
+ * it has no capital at its start and no full stop. What it tells the user to do is what helps in
+ * most cases. */
+
+/* That of the library that was linked, which need not be that of the header a program has read:
+ * LMC_VERSION is the latter. */
+LMC_API const char *lmc_version(void) { return LMC_VERSION; }
+
+/* Searched by value, not used as an index: so the order here is free, a status may be added
+ * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
+ * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
+ * bindings. A debugger shows a status by name anyway; these are for where there is none. */
+static const struct {
+    enum lmc_status status;
+    const char *name, *text;
+} lmc__statuses[] = {
+    {LMC_OK, "LMC_OK", "success"},
+    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
+     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
+     "lmc.h"},
+    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
+     "the output buffer is too small: the function's bound tells what is enough "
+     "(lmc_compress_bound, "
+     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
+    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
+     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
+     "is enough"},
+    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
+    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
+    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
+    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
+     "not found in the snapshot: list it to see what it holds"},
+    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
+     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
+    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
+    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
+     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
+     "from a pipe to a pipe"},
+    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
+     "several files have a tensor of that name: name the file, too"},
+    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
+    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
+    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
+     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
+     "by "
+     "lmc_snapshot_restore or lmc_reader_open"},
+    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
+     "the data changed while it was saved: save it again while nothing writes to it"},
+    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
+    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
+     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
+    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
+     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
+    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
+     "truncated: the data ends early; fetch or write the file again"},
+    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
+     "corrupt: the data breaks a rule of the format; use another copy"},
+    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
+    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
+     "this is a delta: its base, the snapshot that it was made against, is needed"},
+    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
+     "wrong base: not the snapshot that the delta was made against"}};
+
+/* Both return constants that need not be freed, for any value of status: a decoder that was linked
+ * later, or a program with a bug, may hand over a number that is in no table. */
+LMC_API const char *lmc_status_name(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].name;
+    return "LMC_ERR_?";
+}
+
+/* For users, as said above; programs compare the status, for texts may change. */
+LMC_API const char *lmc_status_text(enum lmc_status status)
+{
+    size_t i;
+    for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
+        if (lmc__statuses[i].status == status) return lmc__statuses[i].text;
+    return "unknown error";
+}
+
+/* == base/bytes.h ============================================================================== */
+
+/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
+ *
+ * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
+ * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
+ * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
+ * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
+ *
+ *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
+
+/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
+ * byte shifted is an int. */
+LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
+}
+/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
+ * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
+LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
+{
+#if LMC__LITTLE_ENDIAN
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+#else
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+#endif
+}
+/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
+LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
+{
+#if LMC__LITTLE_ENDIAN
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+#else
+    return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
+#endif
+}
+/* And back: the low byte comes first, of v that is what a cast keeps. */
+LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
+LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 4);
+#else
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+    p[2] = (uint8_t)(v >> 16);
+    p[3] = (uint8_t)(v >> 24);
+#endif
+}
+/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
+LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 8);
+#else
+    lmc__store32(p, (uint32_t)v);
+    lmc__store32(p + 4, (uint32_t)(v >> 32));
+#endif
+}
+
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
+ * is a constant, as in the kernels, one of the cases is left. */
+LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
+{
+    switch (width) {
+    case 1: return p[i];
+    case 2: return lmc__load16(p + 2 * i);
+    case 4: return lmc__load32(p + 4 * i);
+    default: return lmc__load64(p + 8 * i);
+    }
+}
+/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
+ * 2^(8 width) want. */
+LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
+{
+    switch (width) {
+    case 1: p[i] = (uint8_t)v; break;
+    case 2: lmc__store16(p + 2 * i, (uint16_t)v); break;
+    case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
+    default: lmc__store64(p + 8 * i, v);
+    }
+}
+
+/* floor(log2(v)), v > 0: the number of the highest one bit. Of 0, clz is undefined. In the loop v
+ * >> log2 never shifts by 64: at 63 it is 1. */
+LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
+{
+    /* clz counts the zeros above the highest one bit */
+#if defined(__GNUC__)
+    return 63u - (unsigned)__builtin_clzll(v);
+#else
+    /* bit by bit, where no built-in is known; never in a loop over elements */
+    unsigned log2 = 0;
+    while (v >> log2 > 1) log2++;
+    return log2;
+#endif
+}
+
+/* The number of the lowest one bit of v > 0. */
+LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
+{
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(v);
+#else
+    return lmc__log2_floor(v & (0 - v));
+#endif
+}
+
+/* == base/options.h ============================================================================ */
+
+/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+ *
+ *     given, older     | struct_size | members of 1.0 |
+ *     options          | size        | members of 1.0 | 0 0 0 |
+ *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
+ *                                                                zero, or it wants what is not here
+ *
+ * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
+ * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
+ * would cut a pointer in half. */
+#define LMC__MAX_OPTIONS_SIZE 4096u
+
+static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
+{
+    size_t given_size = 0, i;
+    memset(options, 0, size);
+    if (given) memcpy(&given_size, given, sizeof given_size);
+    if (given_size == 0) given_size = size;
+    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
+        given_size % sizeof given_size)
+        return LMC_ERR_ARGUMENT;
+    for (i = size; i < given_size; i++)
+        if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
+    if (given) memcpy(options, given, given_size < size ? given_size : size);
+    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    return LMC_OK;
+}
+
+/* == base/wire_block.h ========================================================================= */
+
+/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
+ * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
+
+/* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
+#define LMC__MIN_LOG2_BLOCK 14u
+#define LMC__MAX_LOG2_BLOCK 22u
+
+/* Block_Header (spec 5). */
+#define LMC__BLOCK_SYNC 0xB2u   /* its first byte */
+#define LMC__CONTENT_CRC_AT 12u /* offset of Content_CRC */
+#define LMC__PAYLOAD_CRC_AT 16u /* offset of Payload_CRC */
+#define LMC__BLOCK_CRC_AT 20u   /* offset of Header_CRC */
+#define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
+#define LMC__LAYOUT_SHIFT 5u    /* of Coding */
+#define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
+#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
+#define LMC__LAYOUT_STORED 0u
+#define LMC__LAYOUT_PLANES 1u
+#define LMC__LAYOUT_QUANTIZED 2u
+
+/* How a list of bytes is stored: its Mode byte (spec 6). */
+enum {
+    LMC__PLANE_RAW = 0,
+    LMC__PLANE_CONSTANT = 1,
+    LMC__PLANE_TREE = 2,
+    LMC__PLANE_TREE_ESCAPE = 3
+};
+
+/* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
+ * times masks within masks. */
+#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 6.2) */
+#define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
+#define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
+#define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
+#define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
+#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
+#define LMC__MASK_MODES 65u     /* modes of masks */
+
+/* == base/wire_file.h ========================================================================== */
+
+/* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
+
+/* Header (spec 3.1). */
+#define LMC__HEADER_SIZE 64u
+#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
+#define LMC__FEATURES_AT 16u  /* Incompatible */
+#define LMC__BASE_FINGERPRINT_AT 32u
+#define LMC__HEADER_CRC_AT 60u
+
+/* Bits of Incompatible: what the file may use. */
+enum {
+    LMC__FEATURE_BASE = 1,     /* it is a delta */
+    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
+};
+#define LMC__KNOWN_FEATURES 7u
+
+/* Section_Header (spec 4). */
+#define LMC__SECTION_HEADER_SIZE 20u
+#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
+
+/* FILE body (spec 4.1). */
+enum { /* bits of a file's Form */
+       LMC__FILE_IS_DIRECTORY = 1,
+       LMC__FILE_HAS_MODE = 2,
+       LMC__FILE_HAS_MTIME = 4,
+       LMC__FILE_IS_UNKNOWN = 8
+};
+#define LMC__FILE_FORMS 15u
+enum { /* bits of a tensor's Form */
+       LMC__TENSOR_IS_LIKE = 1,
+       LMC__TENSOR_HAS_GAP = 2,
+       LMC__TENSOR_HAS_LOSS = 4
+};
+#define LMC__TENSOR_FORMS 7u
+#define LMC__MAX_STRING 65535u /* path, name, key */
+#define LMC__MAX_DTYPE_SIZE 32u
+#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
+#define LMC__MAX_FILES ((uint32_t)1 << 28) /* of a section */
+#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
+
+/* RUN body (spec 4.2). */
+#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
+enum {
+    LMC__PREDICT_ZERO = 0,
+    LMC__PREDICT_BASE = 1,
+    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
+    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
+};
+#define LMC__PREDICTIONS 6u
+
+/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
+#define LMC__LEAF_SIZE 262144u
+
+/* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
+#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
+#define LMC__TRAILER_SIZE 40u
+
+/* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
+ * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+
+/* == kernels/types.h =========================================================================== */
+
+/*
+ * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
+ * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
+ * byte by byte.
+ *
+ * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
+ * kernels may read, and where they write a list also write, that far beyond it, so that the last
+ * vector needs no care. Everything else is read and written exactly.
+ *
+ * Some of these types are knowledge of the format that kernels share, because they compute what
+ * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
+ * is that of the page on quantised elements.
+ *
+ * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
+ * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
+ * machine.
+ *
+ * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
+ * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
+ */
+#define LMC__PAD 64u
+#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+
+/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
+ * sign and magnitude, as floats have it. */
+enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
+
+/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
+ * looked at. */
+typedef struct lmc__planes {
+    uint8_t *row[8];
+} lmc__planes;
+typedef struct lmc__const_planes {
+    const uint8_t *row[8];
+} lmc__const_planes;
+
+/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
+ * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
+ * the same one. */
+typedef struct lmc__parted {
+    unsigned plane;
+    const uint8_t *table;
+    unsigned split;
+    uint8_t *mask, *left, *right;
+    size_t n_right; /* result */
+} lmc__parted;
+
+/* One side of a merge: a list, or a constant where list is NULL. */
+typedef struct lmc__side {
+    const uint8_t *list;
+    uint8_t value;
+} lmc__side;
+
+/* What a decoding kernel knows of the memory around its block, and who reads it. */
+typedef struct lmc__streaming {
+    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
+                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    size_t next_size;    /* 0: not known, or in the caches anyway */
+    uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
+} lmc__streaming;
+static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
+
+/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+typedef struct lmc__merged {
+    unsigned plane;
+    uint8_t *row;
+    const uint8_t *mask;
+    lmc__side left, right;
+} lmc__merged;
+
+/* What the elements of a block are joined of. */
+typedef struct lmc__join_source {
+    const lmc__const_planes *planes;
+    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    unsigned width;          /* bytes of an element */
+    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
+} lmc__join_source;
+
+LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
+                                            const lmc__merged *root, unsigned width,
+                                            enum lmc__order order)
+{
+    lmc__join_source source;
+    source.planes = planes;
+    source.root = root;
+    source.width = width;
+    source.order = order;
+    return source;
+}
+
+/* How elements are told apart by their prediction (spec 5.2). */
+#define LMC__MAX_CLASSES 16u
+typedef struct lmc__grouping {
+    unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
+    unsigned n_natural; /* planes that are not grouped, the lowest ones */
+    uint8_t threshold[LMC__MAX_CLASSES - 1];
+} lmc__grouping;
+
+/* A list for each class and plane. n: the elements of each class, which group counts. */
+typedef struct lmc__classes {
+    uint8_t *row[LMC__MAX_CLASSES][8];
+    size_t n[LMC__MAX_CLASSES];
+} lmc__classes;
+typedef struct lmc__class_sides {
+    lmc__side side[LMC__MAX_CLASSES][8];
+} lmc__class_sides;
+
+/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
+ * was predicted, `width` bytes each, one behind another. */
+typedef struct lmc__changed {
+    uint32_t *place;
+    uint8_t *now, *before;
+} lmc__changed;
+
+/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
+ * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+ * first. */
+#define LMC__NO_CHANGE UINT32_MAX
+typedef struct lmc__patches {
+    const uint32_t *at[LMC__MAX_CLASSES];
+    const uint8_t *residual[LMC__MAX_CLASSES];
+} lmc__patches;
+
+/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
+ * bytes each, one behind another. Both have room for all that the patches say. */
+typedef struct lmc__undo {
+    uint32_t *place;
+    uint8_t *before;
+    size_t n;
+} lmc__undo;
+
+/* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
+#define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
+#define LMC__MIN_SCALE 0x00800000u
+#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_LOG_SCALE 0x7F7F0000u
+
+typedef struct lmc__grid {
+    int is_log, is_signed;
+    int32_t min;       /* of q; at most 0 */
+    uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
+    uint32_t step;     /* with log */
+    int32_t bias;      /* of scales by prediction */
+    uint32_t floor;
+} lmc__grid;
+
+/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+ * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
+ * stand where the scalar function does:
+ *
+ *     crc32c, sum64                              crc32c.h, sum64.h
+ *     join, split                                split_join.h
+ *     split_root, join_root                      split_root.h, join_root.h
+ *     is_constant, count_ones                    count.h
+ *     map, partition, merge                      map.h, partition.h, merge.h
+ *     flatten, unflatten                         flatten.h
+ *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
+ *     patch                                      patch.h
+ *     list_changes, rank_changes                 changes.h
+ *     restore_rows and all behind it             grids.h */
+typedef struct lmc__kernels {
+    enum lmc_tier tier;
+    uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+    void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                 enum lmc__order order);
+    uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                          size_t n, lmc__streaming streaming);
+    void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
+    void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
+                      unsigned depth);
+    size_t (*count_ones)(const uint8_t *mask, size_t size);
+    void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                          unsigned width, const lmc__grouping *grouping, uint8_t *tally);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                        const lmc__class_sides *sides, size_t n, unsigned width,
+                        enum lmc__order order, const lmc__grouping *grouping,
+                        lmc__streaming streaming);
+    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                      const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
+                      const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
+                      lmc__streaming streaming);
+#ifndef LMC_NO_QUANTIZE
+    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
+                         const lmc__grid *grid);
+    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+                            const lmc__grid *grid);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
+                         unsigned low_bits);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#endif
+} lmc__kernels;
+
+/* == kernels/tables.h ========================================================================== */
+
+/* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
+ * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * byte 0 in the lowest bits. */
+
+/* clang-format off */
+/* Number of one bits of m. */
+static const uint8_t lmc__ones[256] =
+    {0,1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
+    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,
+    6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
+    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
+    7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
+    7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8};
+
+/* Byte i is 255 if bit i of m is set, else 0. */
+static const uint64_t lmc__byte_mask[256] =
+    {0,255,0xFF00,0xFFFF,0xFF0000,0xFF00FF,0xFFFF00,0xFFFFFF,0xFF000000,0xFF0000FF,0xFF00FF00,
+    0xFF00FFFF,0xFFFF0000,0xFFFF00FF,0xFFFFFF00,0xFFFFFFFF,0xFF00000000,0xFF000000FF,0xFF0000FF00,
+    0xFF0000FFFF,0xFF00FF0000,0xFF00FF00FF,0xFF00FFFF00,0xFF00FFFFFF,0xFFFF000000,0xFFFF0000FF,
+    0xFFFF00FF00,0xFFFF00FFFF,0xFFFFFF0000,0xFFFFFF00FF,0xFFFFFFFF00,0xFFFFFFFFFF,0xFF0000000000,
+    0xFF00000000FF,0xFF000000FF00,0xFF000000FFFF,0xFF0000FF0000,0xFF0000FF00FF,0xFF0000FFFF00,
+    0xFF0000FFFFFF,0xFF00FF000000,0xFF00FF0000FF,0xFF00FF00FF00,0xFF00FF00FFFF,0xFF00FFFF0000,
+    0xFF00FFFF00FF,0xFF00FFFFFF00,0xFF00FFFFFFFF,0xFFFF00000000,0xFFFF000000FF,0xFFFF0000FF00,
+    0xFFFF0000FFFF,0xFFFF00FF0000,0xFFFF00FF00FF,0xFFFF00FFFF00,0xFFFF00FFFFFF,0xFFFFFF000000,
+    0xFFFFFF0000FF,0xFFFFFF00FF00,0xFFFFFF00FFFF,0xFFFFFFFF0000,0xFFFFFFFF00FF,0xFFFFFFFFFF00,
+    0xFFFFFFFFFFFF,0xFF000000000000,0xFF0000000000FF,0xFF00000000FF00,0xFF00000000FFFF,
+    0xFF000000FF0000,0xFF000000FF00FF,0xFF000000FFFF00,0xFF000000FFFFFF,0xFF0000FF000000,
+    0xFF0000FF0000FF,0xFF0000FF00FF00,0xFF0000FF00FFFF,0xFF0000FFFF0000,0xFF0000FFFF00FF,
+    0xFF0000FFFFFF00,0xFF0000FFFFFFFF,0xFF00FF00000000,0xFF00FF000000FF,0xFF00FF0000FF00,
+    0xFF00FF0000FFFF,0xFF00FF00FF0000,0xFF00FF00FF00FF,0xFF00FF00FFFF00,0xFF00FF00FFFFFF,
+    0xFF00FFFF000000,0xFF00FFFF0000FF,0xFF00FFFF00FF00,0xFF00FFFF00FFFF,0xFF00FFFFFF0000,
+    0xFF00FFFFFF00FF,0xFF00FFFFFFFF00,0xFF00FFFFFFFFFF,0xFFFF0000000000,0xFFFF00000000FF,
+    0xFFFF000000FF00,0xFFFF000000FFFF,0xFFFF0000FF0000,0xFFFF0000FF00FF,0xFFFF0000FFFF00,
+    0xFFFF0000FFFFFF,0xFFFF00FF000000,0xFFFF00FF0000FF,0xFFFF00FF00FF00,0xFFFF00FF00FFFF,
+    0xFFFF00FFFF0000,0xFFFF00FFFF00FF,0xFFFF00FFFFFF00,0xFFFF00FFFFFFFF,0xFFFFFF00000000,
+    0xFFFFFF000000FF,0xFFFFFF0000FF00,0xFFFFFF0000FFFF,0xFFFFFF00FF0000,0xFFFFFF00FF00FF,
+    0xFFFFFF00FFFF00,0xFFFFFF00FFFFFF,0xFFFFFFFF000000,0xFFFFFFFF0000FF,0xFFFFFFFF00FF00,
+    0xFFFFFFFF00FFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF00FF,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF,
+    0xFF00000000000000,0xFF000000000000FF,0xFF0000000000FF00,0xFF0000000000FFFF,0xFF00000000FF0000,
+    0xFF00000000FF00FF,0xFF00000000FFFF00,0xFF00000000FFFFFF,0xFF000000FF000000,0xFF000000FF0000FF,
+    0xFF000000FF00FF00,0xFF000000FF00FFFF,0xFF000000FFFF0000,0xFF000000FFFF00FF,0xFF000000FFFFFF00,
+    0xFF000000FFFFFFFF,0xFF0000FF00000000,0xFF0000FF000000FF,0xFF0000FF0000FF00,0xFF0000FF0000FFFF,
+    0xFF0000FF00FF0000,0xFF0000FF00FF00FF,0xFF0000FF00FFFF00,0xFF0000FF00FFFFFF,0xFF0000FFFF000000,
+    0xFF0000FFFF0000FF,0xFF0000FFFF00FF00,0xFF0000FFFF00FFFF,0xFF0000FFFFFF0000,0xFF0000FFFFFF00FF,
+    0xFF0000FFFFFFFF00,0xFF0000FFFFFFFFFF,0xFF00FF0000000000,0xFF00FF00000000FF,0xFF00FF000000FF00,
+    0xFF00FF000000FFFF,0xFF00FF0000FF0000,0xFF00FF0000FF00FF,0xFF00FF0000FFFF00,0xFF00FF0000FFFFFF,
+    0xFF00FF00FF000000,0xFF00FF00FF0000FF,0xFF00FF00FF00FF00,0xFF00FF00FF00FFFF,0xFF00FF00FFFF0000,
+    0xFF00FF00FFFF00FF,0xFF00FF00FFFFFF00,0xFF00FF00FFFFFFFF,0xFF00FFFF00000000,0xFF00FFFF000000FF,
+    0xFF00FFFF0000FF00,0xFF00FFFF0000FFFF,0xFF00FFFF00FF0000,0xFF00FFFF00FF00FF,0xFF00FFFF00FFFF00,
+    0xFF00FFFF00FFFFFF,0xFF00FFFFFF000000,0xFF00FFFFFF0000FF,0xFF00FFFFFF00FF00,0xFF00FFFFFF00FFFF,
+    0xFF00FFFFFFFF0000,0xFF00FFFFFFFF00FF,0xFF00FFFFFFFFFF00,0xFF00FFFFFFFFFFFF,0xFFFF000000000000,
+    0xFFFF0000000000FF,0xFFFF00000000FF00,0xFFFF00000000FFFF,0xFFFF000000FF0000,0xFFFF000000FF00FF,
+    0xFFFF000000FFFF00,0xFFFF000000FFFFFF,0xFFFF0000FF000000,0xFFFF0000FF0000FF,0xFFFF0000FF00FF00,
+    0xFFFF0000FF00FFFF,0xFFFF0000FFFF0000,0xFFFF0000FFFF00FF,0xFFFF0000FFFFFF00,0xFFFF0000FFFFFFFF,
+    0xFFFF00FF00000000,0xFFFF00FF000000FF,0xFFFF00FF0000FF00,0xFFFF00FF0000FFFF,0xFFFF00FF00FF0000,
+    0xFFFF00FF00FF00FF,0xFFFF00FF00FFFF00,0xFFFF00FF00FFFFFF,0xFFFF00FFFF000000,0xFFFF00FFFF0000FF,
+    0xFFFF00FFFF00FF00,0xFFFF00FFFF00FFFF,0xFFFF00FFFFFF0000,0xFFFF00FFFFFF00FF,0xFFFF00FFFFFFFF00,
+    0xFFFF00FFFFFFFFFF,0xFFFFFF0000000000,0xFFFFFF00000000FF,0xFFFFFF000000FF00,0xFFFFFF000000FFFF,
+    0xFFFFFF0000FF0000,0xFFFFFF0000FF00FF,0xFFFFFF0000FFFF00,0xFFFFFF0000FFFFFF,0xFFFFFF00FF000000,
+    0xFFFFFF00FF0000FF,0xFFFFFF00FF00FF00,0xFFFFFF00FF00FFFF,0xFFFFFF00FFFF0000,0xFFFFFF00FFFF00FF,
+    0xFFFFFF00FFFFFF00,0xFFFFFF00FFFFFFFF,0xFFFFFFFF00000000,0xFFFFFFFF000000FF,0xFFFFFFFF0000FF00,
+    0xFFFFFFFF0000FFFF,0xFFFFFFFF00FF0000,0xFFFFFFFF00FF00FF,0xFFFFFFFF00FFFF00,0xFFFFFFFF00FFFFFF,
+    0xFFFFFFFFFF000000,0xFFFFFFFFFF0000FF,0xFFFFFFFFFF00FF00,0xFFFFFFFFFF00FFFF,0xFFFFFFFFFFFF0000,
+    0xFFFFFFFFFFFF00FF,0xFFFFFFFFFFFFFF00,0xFFFFFFFFFFFFFFFF};
+
+/* How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of
+ * the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0],
+ * [1], [2]: which bytes move in each step of expanding; [3]: the packed bytes, as many as m has
+ * one bits. */
+static const uint64_t lmc__moves[256][4] =
+    {{0,0,0,0},{0,0,0,255},{0,0,255,255},{0,0,0,0xFFFF},{0,255,0,255},{0,0,0xFF00,0xFFFF},{0,0,
+    0xFFFF,0xFFFF},{0,0,0,0xFFFFFF},{0,255,0xFF0000,255},{0,0xFF00,0,0xFFFF},{0,0xFF00,255,0xFFFF},
+    {0,0,0xFF0000,0xFFFFFF},{0,0xFFFF,0,0xFFFF},{0,0,0xFFFF00,0xFFFFFF},{0,0,0xFFFFFF,0xFFFFFF},{0,
+    0,0,0xFFFFFFFF},{255,0,0,255},{0,0xFF00,0xFF000000,0xFFFF},{0,0xFF00,0xFF0000FF,0xFFFF},{0,
+    0xFF0000,0,0xFFFFFF},{0,0xFFFF,0xFF000000,0xFFFF},{0,0xFF0000,0xFF00,0xFFFFFF},{0,0xFF0000,
+    0xFFFF,0xFFFFFF},{0,0,0xFF000000,0xFFFFFFFF},{0,0xFFFF,0xFFFF0000,0xFFFF},{0,0xFFFF00,0,
+    0xFFFFFF},{0,0xFFFF00,255,0xFFFFFF},{0,0,0xFFFF0000,0xFFFFFFFF},{0,0xFFFFFF,0,0xFFFFFF},{0,0,
+    0xFFFFFF00,0xFFFFFFFF},{0,0,0xFFFFFFFF,0xFFFFFFFF},{0,0,0,0xFFFFFFFFFF},{255,0,0xFF00000000,
+    255},{0xFF00,0,0,0xFFFF},{0xFF00,0,255,0xFFFF},{0,0xFF0000,0xFF00000000,0xFFFFFF},{0xFF00,255,0,
+    0xFFFF},{0,0xFF0000,0xFF0000FF00,0xFFFFFF},{0,0xFF0000,0xFF0000FFFF,0xFFFFFF},{0,0xFF000000,0,
+    0xFFFFFFFF},{0xFF00,255,0xFF0000,0xFFFF},{0,0xFFFF00,0xFF00000000,0xFFFFFF},{0,0xFFFF00,
+    0xFF000000FF,0xFFFFFF},{0,0xFF000000,0xFF0000,0xFFFFFFFF},{0,0xFFFFFF,0xFF00000000,0xFFFFFF},{0,
+    0xFF000000,0xFFFF00,0xFFFFFFFF},{0,0xFF000000,0xFFFFFF,0xFFFFFFFF},{0,0,0xFF00000000,
+    0xFFFFFFFFFF},{0xFFFF,0,0,0xFFFF},{0,0xFFFF00,0xFFFF000000,0xFFFFFF},{0,0xFFFF00,0xFFFF0000FF,
+    0xFFFFFF},{0,0xFFFF0000,0,0xFFFFFFFF},{0,0xFFFFFF,0xFFFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF00,
+    0xFFFFFFFF},{0,0xFFFF0000,0xFFFF,0xFFFFFFFF},{0,0,0xFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFF,
+    0xFFFFFF0000,0xFFFFFF},{0,0xFFFFFF00,0,0xFFFFFFFF},{0,0xFFFFFF00,255,0xFFFFFFFF},{0,0,
+    0xFFFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0,0xFFFFFFFF},{0,0,0xFFFFFFFF00,0xFFFFFFFFFF},{0,0,
+    0xFFFFFFFFFF,0xFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFF},{255,0xFF00000000,0,255},{0xFF00,0,
+    0xFF0000000000,0xFFFF},{0xFF00,0,0xFF00000000FF,0xFFFF},{0xFF0000,0,0,0xFFFFFF},{0xFF00,255,
+    0xFF0000000000,0xFFFF},{0xFF0000,0,0xFF00,0xFFFFFF},{0xFF0000,0,0xFFFF,0xFFFFFF},{0,0xFF000000,
+    0xFF0000000000,0xFFFFFFFF},{0xFF00,255,0xFF0000FF0000,0xFFFF},{0xFF0000,0xFF00,0,0xFFFFFF},
+    {0xFF0000,0xFF00,255,0xFFFFFF},{0,0xFF000000,0xFF0000FF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,0,
+    0xFFFFFF},{0,0xFF000000,0xFF0000FFFF00,0xFFFFFFFF},{0,0xFF000000,0xFF0000FFFFFF,0xFFFFFFFF},{0,
+    0xFF00000000,0,0xFFFFFFFFFF},{0xFFFF,0,0xFF0000000000,0xFFFF},{0xFF0000,0xFF00,0xFF000000,
+    0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF,0xFFFFFF},{0,0xFFFF0000,0xFF0000000000,0xFFFFFFFF},
+    {0xFF0000,0xFFFF,0xFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF000000FF00,0xFFFFFFFF},{0,0xFFFF0000,
+    0xFF000000FFFF,0xFFFFFFFF},{0,0xFF00000000,0xFF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFFFF0000,
+    0xFFFFFF},{0,0xFFFFFF00,0xFF0000000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFF00000000FF,0xFFFFFFFF},{0,
+    0xFF00000000,0xFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFF0000000000,0xFFFFFFFF},{0,0xFF00000000,
+    0xFFFFFF00,0xFFFFFFFFFF},{0,0xFF00000000,0xFFFFFFFF,0xFFFFFFFFFF},{0,0,0xFF0000000000,
+    0xFFFFFFFFFFFF},{0xFFFF,0,0xFFFF00000000,0xFFFF},{0xFFFF00,0,0,0xFFFFFF},{0xFFFF00,0,255,
+    0xFFFFFF},{0,0xFFFF0000,0xFFFF00000000,0xFFFFFFFF},{0xFFFF00,255,0,0xFFFFFF},{0,0xFFFF0000,
+    0xFFFF0000FF00,0xFFFFFFFF},{0,0xFFFF0000,0xFFFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0,
+    0xFFFFFFFFFF},{0xFFFF00,255,0xFF0000,0xFFFFFF},{0,0xFFFFFF00,0xFFFF00000000,0xFFFFFFFF},{0,
+    0xFFFFFF00,0xFFFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,
+    0xFFFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,0xFFFFFF,
+    0xFFFFFFFFFF},{0,0,0xFFFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,0,0xFFFFFF},{0,0xFFFFFF00,
+    0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFFFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0,
+    0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00,0xFFFFFFFFFF},{0,
+    0xFFFFFF0000,0xFFFF,0xFFFFFFFFFF},{0,0,0xFFFFFF000000,0xFFFFFFFFFFFF},{0,0xFFFFFFFF,
+    0xFFFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0,0xFFFFFFFFFF},{0,0xFFFFFFFF00,255,0xFFFFFFFFFF},{0,
+    0,0xFFFFFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0,0xFFFFFFFFFF},{0,0,0xFFFFFFFFFF00,
+    0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFF},{255,0xFF00000000,
+    0xFF000000000000,255},{0xFF00,0xFF0000000000,0,0xFFFF},{0xFF00,0xFF0000000000,255,0xFFFF},
+    {0xFF0000,0,0xFF000000000000,0xFFFFFF},{0xFF00,0xFF00000000FF,0,0xFFFF},{0xFF0000,0,
+    0xFF00000000FF00,0xFFFFFF},{0xFF0000,0,0xFF00000000FFFF,0xFFFFFF},{0xFF000000,0,0,0xFFFFFFFF},
+    {0xFF00,0xFF00000000FF,0xFF0000,0xFFFF},{0xFF0000,0xFF00,0xFF000000000000,0xFFFFFF},{0xFF0000,
+    0xFF00,0xFF0000000000FF,0xFFFFFF},{0xFF000000,0,0xFF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,
+    0xFF000000000000,0xFFFFFF},{0xFF000000,0,0xFFFF00,0xFFFFFFFF},{0xFF000000,0,0xFFFFFF,
+    0xFFFFFFFF},{0,0xFF00000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF,0xFF0000000000,0,0xFFFF},
+    {0xFF0000,0xFF00,0xFF0000FF000000,0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF0000FF,0xFFFFFF},
+    {0xFF000000,0xFF0000,0,0xFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FF000000,0xFFFFFF},{0xFF000000,
+    0xFF0000,0xFF00,0xFFFFFFFF},{0xFF000000,0xFF0000,0xFFFF,0xFFFFFFFF},{0,0xFF00000000,
+    0xFF0000FF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FFFF0000,0xFFFFFF},{0xFF000000,0xFFFF00,
+    0,0xFFFFFFFF},{0xFF000000,0xFFFF00,255,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFF0000,
+    0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,0,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFFFF00,0xFFFFFFFFFF},
+    {0,0xFF00000000,0xFF0000FFFFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0,0xFFFFFFFFFFFF},{0xFFFF,
+    0xFF0000000000,0xFF00000000,0xFFFF},{0xFFFF00,0,0xFF000000000000,0xFFFFFF},{0xFFFF00,0,
+    0xFF0000000000FF,0xFFFFFF},{0xFF000000,0xFF0000,0xFF00000000,0xFFFFFFFF},{0xFFFF00,255,
+    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFF0000,0xFF0000FF00,0xFFFFFFFF},{0xFF000000,0xFF0000,
+    0xFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF00,255,
+    0xFF000000FF0000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFF00000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
+    0xFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FF0000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
+    0xFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
+    0xFF000000FFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,
+    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFFFF000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
+    0xFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF000000000000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
+    0xFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
+    0xFF00000000FFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFF000000,0xFFFFFFFFFFFF},{0xFF000000,
+    0xFFFFFF,0xFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0xFF000000000000,0xFFFFFFFFFF},{0,
+    0xFFFFFFFF00,0xFF0000000000FF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFF0000,0xFFFFFFFFFFFF},{0,
+    0xFFFFFFFFFF,0xFF000000000000,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFFFF00,0xFFFFFFFFFFFF},{0,
+    0xFF0000000000,0xFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0xFF000000000000,0xFFFFFFFFFFFFFF},{0xFFFF,
+    0xFFFF00000000,0,0xFFFF},{0xFFFF00,0,0xFFFF0000000000,0xFFFFFF},{0xFFFF00,0,0xFFFF00000000FF,
+    0xFFFFFF},{0xFFFF0000,0,0,0xFFFFFFFF},{0xFFFF00,255,0xFFFF0000000000,0xFFFFFF},{0xFFFF0000,0,
+    0xFF00,0xFFFFFFFF},{0xFFFF0000,0,0xFFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000000000,
+    0xFFFFFFFFFF},{0xFFFF00,255,0xFFFF0000FF0000,0xFFFFFF},{0xFFFF0000,0xFF00,0,0xFFFFFFFF},
+    {0xFFFF0000,0xFF00,255,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FF0000,0xFFFFFFFFFF},{0xFFFF0000,
+    0xFFFF,0,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
+    0xFFFF0000FFFFFF,0xFFFFFFFFFF},{0,0xFFFF00000000,0,0xFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFF0000000000,
+    0xFFFFFF},{0xFFFF0000,0xFF00,0xFF000000,0xFFFFFFFF},{0xFFFF0000,0xFF00,0xFF0000FF,0xFFFFFFFF},
+    {0,0xFFFFFF0000,0xFFFF0000000000,0xFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFF000000,0xFFFFFFFF},{0,
+    0xFFFFFF0000,0xFFFF000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,0xFFFF000000FFFF,0xFFFFFFFFFF},{0,
+    0xFFFF00000000,0xFF000000,0xFFFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFFFF0000,0xFFFFFFFF},{0,
+    0xFFFFFFFF00,0xFFFF0000000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFF00000000FF,0xFFFFFFFFFF},{0,
+    0xFFFF00000000,0xFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFF0000000000,0xFFFFFFFFFF},{0,
+    0xFFFF00000000,0xFFFFFF00,0xFFFFFFFFFFFF},{0,0xFFFF00000000,0xFFFFFFFF,0xFFFFFFFFFFFF},{0,0,
+    0xFFFF0000000000,0xFFFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFFFF00000000,0xFFFFFF},{0xFFFFFF00,0,0,
+    0xFFFFFFFF},{0xFFFFFF00,0,255,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF00000000,0xFFFFFFFFFF},
+    {0xFFFFFF00,255,0,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF0000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
+    0xFFFFFF0000FFFF,0xFFFFFFFFFF},{0,0xFFFFFF000000,0,0xFFFFFFFFFFFF},{0xFFFFFF00,255,0xFF0000,
+    0xFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF00000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF000000FF,
+    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFF00000000,
+    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFF00,0xFFFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFFFF,
+    0xFFFFFFFFFFFF},{0,0,0xFFFFFF00000000,0xFFFFFFFFFFFFFF},{0xFFFFFFFF,0,0,0xFFFFFFFF},{0,
+    0xFFFFFFFF00,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFFFF0000FF,0xFFFFFFFFFF},{0,
+    0xFFFFFFFF0000,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,
+    0xFFFFFFFF0000,0xFF00,0xFFFFFFFFFFFF},{0,0xFFFFFFFF0000,0xFFFF,0xFFFFFFFFFFFF},{0,0,
+    0xFFFFFFFF000000,0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF},{0,
+    0xFFFFFFFFFF00,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF00,255,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFF0000,
+    0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFFFF,0,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF},
+    {0,0,0xFFFFFFFFFFFFFF,0xFFFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFFFF}};
+
+#if LMC__AVX2_TEXT || LMC__NEON
+/* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
+ * the rest 0: a shuffle by them sorts eight bytes. */
+static const uint64_t lmc__sort_places[256][2] =
+    {{0x706050403020100,0},{0x7060504030201,0},{0x7060504030200,1},{0x70605040302,0x100},
+    {0x7060504030100,2},{0x70605040301,0x200},{0x70605040300,0x201},{0x706050403,0x20100},
+    {0x7060504020100,3},{0x70605040201,0x300},{0x70605040200,0x301},{0x706050402,0x30100},
+    {0x70605040100,0x302},{0x706050401,0x30200},{0x706050400,0x30201},{0x7060504,0x3020100},
+    {0x7060503020100,4},{0x70605030201,0x400},{0x70605030200,0x401},{0x706050302,0x40100},
+    {0x70605030100,0x402},{0x706050301,0x40200},{0x706050300,0x40201},{0x7060503,0x4020100},
+    {0x70605020100,0x403},{0x706050201,0x40300},{0x706050200,0x40301},{0x7060502,0x4030100},
+    {0x706050100,0x40302},{0x7060501,0x4030200},{0x7060500,0x4030201},{0x70605,0x403020100},
+    {0x7060403020100,5},{0x70604030201,0x500},{0x70604030200,0x501},{0x706040302,0x50100},
+    {0x70604030100,0x502},{0x706040301,0x50200},{0x706040300,0x50201},{0x7060403,0x5020100},
+    {0x70604020100,0x503},{0x706040201,0x50300},{0x706040200,0x50301},{0x7060402,0x5030100},
+    {0x706040100,0x50302},{0x7060401,0x5030200},{0x7060400,0x5030201},{0x70604,0x503020100},
+    {0x70603020100,0x504},{0x706030201,0x50400},{0x706030200,0x50401},{0x7060302,0x5040100},
+    {0x706030100,0x50402},{0x7060301,0x5040200},{0x7060300,0x5040201},{0x70603,0x504020100},
+    {0x706020100,0x50403},{0x7060201,0x5040300},{0x7060200,0x5040301},{0x70602,0x504030100},
+    {0x7060100,0x5040302},{0x70601,0x504030200},{0x70600,0x504030201},{0x706,0x50403020100},
+    {0x7050403020100,6},{0x70504030201,0x600},{0x70504030200,0x601},{0x705040302,0x60100},
+    {0x70504030100,0x602},{0x705040301,0x60200},{0x705040300,0x60201},{0x7050403,0x6020100},
+    {0x70504020100,0x603},{0x705040201,0x60300},{0x705040200,0x60301},{0x7050402,0x6030100},
+    {0x705040100,0x60302},{0x7050401,0x6030200},{0x7050400,0x6030201},{0x70504,0x603020100},
+    {0x70503020100,0x604},{0x705030201,0x60400},{0x705030200,0x60401},{0x7050302,0x6040100},
+    {0x705030100,0x60402},{0x7050301,0x6040200},{0x7050300,0x6040201},{0x70503,0x604020100},
+    {0x705020100,0x60403},{0x7050201,0x6040300},{0x7050200,0x6040301},{0x70502,0x604030100},
+    {0x7050100,0x6040302},{0x70501,0x604030200},{0x70500,0x604030201},{0x705,0x60403020100},
+    {0x70403020100,0x605},{0x704030201,0x60500},{0x704030200,0x60501},{0x7040302,0x6050100},
+    {0x704030100,0x60502},{0x7040301,0x6050200},{0x7040300,0x6050201},{0x70403,0x605020100},
+    {0x704020100,0x60503},{0x7040201,0x6050300},{0x7040200,0x6050301},{0x70402,0x605030100},
+    {0x7040100,0x6050302},{0x70401,0x605030200},{0x70400,0x605030201},{0x704,0x60503020100},
+    {0x703020100,0x60504},{0x7030201,0x6050400},{0x7030200,0x6050401},{0x70302,0x605040100},
+    {0x7030100,0x6050402},{0x70301,0x605040200},{0x70300,0x605040201},{0x703,0x60504020100},
+    {0x7020100,0x6050403},{0x70201,0x605040300},{0x70200,0x605040301},{0x702,0x60504030100},
+    {0x70100,0x605040302},{0x701,0x60504030200},{0x700,0x60504030201},{7,0x6050403020100},
+    {0x6050403020100,7},{0x60504030201,0x700},{0x60504030200,0x701},{0x605040302,0x70100},
+    {0x60504030100,0x702},{0x605040301,0x70200},{0x605040300,0x70201},{0x6050403,0x7020100},
+    {0x60504020100,0x703},{0x605040201,0x70300},{0x605040200,0x70301},{0x6050402,0x7030100},
+    {0x605040100,0x70302},{0x6050401,0x7030200},{0x6050400,0x7030201},{0x60504,0x703020100},
+    {0x60503020100,0x704},{0x605030201,0x70400},{0x605030200,0x70401},{0x6050302,0x7040100},
+    {0x605030100,0x70402},{0x6050301,0x7040200},{0x6050300,0x7040201},{0x60503,0x704020100},
+    {0x605020100,0x70403},{0x6050201,0x7040300},{0x6050200,0x7040301},{0x60502,0x704030100},
+    {0x6050100,0x7040302},{0x60501,0x704030200},{0x60500,0x704030201},{0x605,0x70403020100},
+    {0x60403020100,0x705},{0x604030201,0x70500},{0x604030200,0x70501},{0x6040302,0x7050100},
+    {0x604030100,0x70502},{0x6040301,0x7050200},{0x6040300,0x7050201},{0x60403,0x705020100},
+    {0x604020100,0x70503},{0x6040201,0x7050300},{0x6040200,0x7050301},{0x60402,0x705030100},
+    {0x6040100,0x7050302},{0x60401,0x705030200},{0x60400,0x705030201},{0x604,0x70503020100},
+    {0x603020100,0x70504},{0x6030201,0x7050400},{0x6030200,0x7050401},{0x60302,0x705040100},
+    {0x6030100,0x7050402},{0x60301,0x705040200},{0x60300,0x705040201},{0x603,0x70504020100},
+    {0x6020100,0x7050403},{0x60201,0x705040300},{0x60200,0x705040301},{0x602,0x70504030100},
+    {0x60100,0x705040302},{0x601,0x70504030200},{0x600,0x70504030201},{6,0x7050403020100},
+    {0x50403020100,0x706},{0x504030201,0x70600},{0x504030200,0x70601},{0x5040302,0x7060100},
+    {0x504030100,0x70602},{0x5040301,0x7060200},{0x5040300,0x7060201},{0x50403,0x706020100},
+    {0x504020100,0x70603},{0x5040201,0x7060300},{0x5040200,0x7060301},{0x50402,0x706030100},
+    {0x5040100,0x7060302},{0x50401,0x706030200},{0x50400,0x706030201},{0x504,0x70603020100},
+    {0x503020100,0x70604},{0x5030201,0x7060400},{0x5030200,0x7060401},{0x50302,0x706040100},
+    {0x5030100,0x7060402},{0x50301,0x706040200},{0x50300,0x706040201},{0x503,0x70604020100},
+    {0x5020100,0x7060403},{0x50201,0x706040300},{0x50200,0x706040301},{0x502,0x70604030100},
+    {0x50100,0x706040302},{0x501,0x70604030200},{0x500,0x70604030201},{5,0x7060403020100},
+    {0x403020100,0x70605},{0x4030201,0x7060500},{0x4030200,0x7060501},{0x40302,0x706050100},
+    {0x4030100,0x7060502},{0x40301,0x706050200},{0x40300,0x706050201},{0x403,0x70605020100},
+    {0x4020100,0x7060503},{0x40201,0x706050300},{0x40200,0x706050301},{0x402,0x70605030100},
+    {0x40100,0x706050302},{0x401,0x70605030200},{0x400,0x70605030201},{4,0x7060503020100},
+    {0x3020100,0x7060504},{0x30201,0x706050400},{0x30200,0x706050401},{0x302,0x70605040100},
+    {0x30100,0x706050402},{0x301,0x70605040200},{0x300,0x70605040201},{3,0x7060504020100},{0x20100,
+    0x706050403},{0x201,0x70605040300},{0x200,0x70605040301},{2,0x7060504030100},{0x100,
+    0x70605040302},{1,0x7060504030200},{0,0x7060504030201},{0,0x706050403020100}};
+#endif
+
+#if LMC__NEON
+/* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
+ * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
+ * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
+ * - c, ... for zeros, 16 + c, 17 + c, ... for ones. */
+static const uint64_t lmc__merge_low[256] =
+    {0x706050403020100,0x605040302010010,0x605040302011000,0x504030201001110,0x605040302100100,
+    0x504030201110010,0x504030201111000,0x403020100121110,0x605040310020100,0x504030211010010,
+    0x504030211011000,0x403020112001110,0x504030211100100,0x403020112110010,0x403020112111000,
+    0x302010013121110,0x605041003020100,0x504031102010010,0x504031102011000,0x403021201001110,
+    0x504031102100100,0x403021201110010,0x403021201111000,0x302011300121110,0x504031110020100,
+    0x403021211010010,0x403021211011000,0x302011312001110,0x403021211100100,0x302011312110010,
+    0x302011312111000,0x201001413121110,0x605100403020100,0x504110302010010,0x504110302011000,
+    0x403120201001110,0x504110302100100,0x403120201110010,0x403120201111000,0x302130100121110,
+    0x504110310020100,0x403120211010010,0x403120211011000,0x302130112001110,0x403120211100100,
+    0x302130112110010,0x302130112111000,0x201140013121110,0x504111003020100,0x403121102010010,
+    0x403121102011000,0x302131201001110,0x403121102100100,0x302131201110010,0x302131201111000,
+    0x201141300121110,0x403121110020100,0x302131211010010,0x302131211011000,0x201141312001110,
+    0x302131211100100,0x201141312110010,0x201141312111000,0x100151413121110,0x610050403020100,
+    0x511040302010010,0x511040302011000,0x412030201001110,0x511040302100100,0x412030201110010,
+    0x412030201111000,0x313020100121110,0x511040310020100,0x412030211010010,0x412030211011000,
+    0x313020112001110,0x412030211100100,0x313020112110010,0x313020112111000,0x214010013121110,
+    0x511041003020100,0x412031102010010,0x412031102011000,0x313021201001110,0x412031102100100,
+    0x313021201110010,0x313021201111000,0x214011300121110,0x412031110020100,0x313021211010010,
+    0x313021211011000,0x214011312001110,0x313021211100100,0x214011312110010,0x214011312111000,
+    0x115001413121110,0x511100403020100,0x412110302010010,0x412110302011000,0x313120201001110,
+    0x412110302100100,0x313120201110010,0x313120201111000,0x214130100121110,0x412110310020100,
+    0x313120211010010,0x313120211011000,0x214130112001110,0x313120211100100,0x214130112110010,
+    0x214130112111000,0x115140013121110,0x412111003020100,0x313121102010010,0x313121102011000,
+    0x214131201001110,0x313121102100100,0x214131201110010,0x214131201111000,0x115141300121110,
+    0x313121110020100,0x214131211010010,0x214131211011000,0x115141312001110,0x214131211100100,
+    0x115141312110010,0x115141312111000,0x16151413121110,0x1006050403020100,0x1105040302010010,
+    0x1105040302011000,0x1204030201001110,0x1105040302100100,0x1204030201110010,0x1204030201111000,
+    0x1303020100121110,0x1105040310020100,0x1204030211010010,0x1204030211011000,0x1303020112001110,
+    0x1204030211100100,0x1303020112110010,0x1303020112111000,0x1402010013121110,0x1105041003020100,
+    0x1204031102010010,0x1204031102011000,0x1303021201001110,0x1204031102100100,0x1303021201110010,
+    0x1303021201111000,0x1402011300121110,0x1204031110020100,0x1303021211010010,0x1303021211011000,
+    0x1402011312001110,0x1303021211100100,0x1402011312110010,0x1402011312111000,0x1501001413121110,
+    0x1105100403020100,0x1204110302010010,0x1204110302011000,0x1303120201001110,0x1204110302100100,
+    0x1303120201110010,0x1303120201111000,0x1402130100121110,0x1204110310020100,0x1303120211010010,
+    0x1303120211011000,0x1402130112001110,0x1303120211100100,0x1402130112110010,0x1402130112111000,
+    0x1501140013121110,0x1204111003020100,0x1303121102010010,0x1303121102011000,0x1402131201001110,
+    0x1303121102100100,0x1402131201110010,0x1402131201111000,0x1501141300121110,0x1303121110020100,
+    0x1402131211010010,0x1402131211011000,0x1501141312001110,0x1402131211100100,0x1501141312110010,
+    0x1501141312111000,0x1600151413121110,0x1110050403020100,0x1211040302010010,0x1211040302011000,
+    0x1312030201001110,0x1211040302100100,0x1312030201110010,0x1312030201111000,0x1413020100121110,
+    0x1211040310020100,0x1312030211010010,0x1312030211011000,0x1413020112001110,0x1312030211100100,
+    0x1413020112110010,0x1413020112111000,0x1514010013121110,0x1211041003020100,0x1312031102010010,
+    0x1312031102011000,0x1413021201001110,0x1312031102100100,0x1413021201110010,0x1413021201111000,
+    0x1514011300121110,0x1312031110020100,0x1413021211010010,0x1413021211011000,0x1514011312001110,
+    0x1413021211100100,0x1514011312110010,0x1514011312111000,0x1615001413121110,0x1211100403020100,
+    0x1312110302010010,0x1312110302011000,0x1413120201001110,0x1312110302100100,0x1413120201110010,
+    0x1413120201111000,0x1514130100121110,0x1312110310020100,0x1413120211010010,0x1413120211011000,
+    0x1514130112001110,0x1413120211100100,0x1514130112110010,0x1514130112111000,0x1615140013121110,
+    0x1312111003020100,0x1413121102010010,0x1413121102011000,0x1514131201001110,0x1413121102100100,
+    0x1514131201110010,0x1514131201111000,0x1615141300121110,0x1413121110020100,0x1514131211010010,
+    0x1514131211011000,0x1615141312001110,0x1514131211100100,0x1615141312110010,0x1615141312111000,
+    0x1716151413121110};
+static const uint64_t lmc__merge_high[256] =
+    {0xF0E0D0C0B0A0908,0xE0D0C0B0A0908F0,0xE0D0C0B0A09F008,0xD0C0B0A0908EFF0,0xE0D0C0B0AF00908,
+    0xD0C0B0A09EF08F0,0xD0C0B0A09EFF008,0xC0B0A0908EEEFF0,0xE0D0C0BF00A0908,0xD0C0B0AEF0908F0,
+    0xD0C0B0AEF09F008,0xC0B0A09EE08EFF0,0xD0C0B0AEFF00908,0xC0B0A09EEEF08F0,0xC0B0A09EEEFF008,
+    0xB0A0908EDEEEFF0,0xE0D0CF00B0A0908,0xD0C0BEF0A0908F0,0xD0C0BEF0A09F008,0xC0B0AEE0908EFF0,
+    0xD0C0BEF0AF00908,0xC0B0AEE09EF08F0,0xC0B0AEE09EFF008,0xB0A09ED08EEEFF0,0xD0C0BEFF00A0908,
+    0xC0B0AEEEF0908F0,0xC0B0AEEEF09F008,0xB0A09EDEE08EFF0,0xC0B0AEEEFF00908,0xB0A09EDEEEF08F0,
+    0xB0A09EDEEEFF008,0xA0908ECEDEEEFF0,0xE0DF00C0B0A0908,0xD0CEF0B0A0908F0,0xD0CEF0B0A09F008,
+    0xC0BEE0A0908EFF0,0xD0CEF0B0AF00908,0xC0BEE0A09EF08F0,0xC0BEE0A09EFF008,0xB0AED0908EEEFF0,
+    0xD0CEF0BF00A0908,0xC0BEE0AEF0908F0,0xC0BEE0AEF09F008,0xB0AED09EE08EFF0,0xC0BEE0AEFF00908,
+    0xB0AED09EEEF08F0,0xB0AED09EEEFF008,0xA09EC08EDEEEFF0,0xD0CEFF00B0A0908,0xC0BEEEF0A0908F0,
+    0xC0BEEEF0A09F008,0xB0AEDEE0908EFF0,0xC0BEEEF0AF00908,0xB0AEDEE09EF08F0,0xB0AEDEE09EFF008,
+    0xA09ECED08EEEFF0,0xC0BEEEFF00A0908,0xB0AEDEEEF0908F0,0xB0AEDEEEF09F008,0xA09ECEDEE08EFF0,
+    0xB0AEDEEEFF00908,0xA09ECEDEEEF08F0,0xA09ECEDEEEFF008,0x908EBECEDEEEFF0,0xEF00D0C0B0A0908,
+    0xDEF0C0B0A0908F0,0xDEF0C0B0A09F008,0xCEE0B0A0908EFF0,0xDEF0C0B0AF00908,0xCEE0B0A09EF08F0,
+    0xCEE0B0A09EFF008,0xBED0A0908EEEFF0,0xDEF0C0BF00A0908,0xCEE0B0AEF0908F0,0xCEE0B0AEF09F008,
+    0xBED0A09EE08EFF0,0xCEE0B0AEFF00908,0xBED0A09EEEF08F0,0xBED0A09EEEFF008,0xAEC0908EDEEEFF0,
+    0xDEF0CF00B0A0908,0xCEE0BEF0A0908F0,0xCEE0BEF0A09F008,0xBED0AEE0908EFF0,0xCEE0BEF0AF00908,
+    0xBED0AEE09EF08F0,0xBED0AEE09EFF008,0xAEC09ED08EEEFF0,0xCEE0BEFF00A0908,0xBED0AEEEF0908F0,
+    0xBED0AEEEF09F008,0xAEC09EDEE08EFF0,0xBED0AEEEFF00908,0xAEC09EDEEEF08F0,0xAEC09EDEEEFF008,
+    0x9EB08ECEDEEEFF0,0xDEFF00C0B0A0908,0xCEEEF0B0A0908F0,0xCEEEF0B0A09F008,0xBEDEE0A0908EFF0,
+    0xCEEEF0B0AF00908,0xBEDEE0A09EF08F0,0xBEDEE0A09EFF008,0xAECED0908EEEFF0,0xCEEEF0BF00A0908,
+    0xBEDEE0AEF0908F0,0xBEDEE0AEF09F008,0xAECED09EE08EFF0,0xBEDEE0AEFF00908,0xAECED09EEEF08F0,
+    0xAECED09EEEFF008,0x9EBEC08EDEEEFF0,0xCEEEFF00B0A0908,0xBEDEEEF0A0908F0,0xBEDEEEF0A09F008,
+    0xAECEDEE0908EFF0,0xBEDEEEF0AF00908,0xAECEDEE09EF08F0,0xAECEDEE09EFF008,0x9EBECED08EEEFF0,
+    0xBEDEEEFF00A0908,0xAECEDEEEF0908F0,0xAECEDEEEF09F008,0x9EBECEDEE08EFF0,0xAECEDEEEFF00908,
+    0x9EBECEDEEEF08F0,0x9EBECEDEEEFF008,0x8EAEBECEDEEEFF0,0xF00E0D0C0B0A0908,0xEF0D0C0B0A0908F0,
+    0xEF0D0C0B0A09F008,0xEE0C0B0A0908EFF0,0xEF0D0C0B0AF00908,0xEE0C0B0A09EF08F0,0xEE0C0B0A09EFF008,
+    0xED0B0A0908EEEFF0,0xEF0D0C0BF00A0908,0xEE0C0B0AEF0908F0,0xEE0C0B0AEF09F008,0xED0B0A09EE08EFF0,
+    0xEE0C0B0AEFF00908,0xED0B0A09EEEF08F0,0xED0B0A09EEEFF008,0xEC0A0908EDEEEFF0,0xEF0D0CF00B0A0908,
+    0xEE0C0BEF0A0908F0,0xEE0C0BEF0A09F008,0xED0B0AEE0908EFF0,0xEE0C0BEF0AF00908,0xED0B0AEE09EF08F0,
+    0xED0B0AEE09EFF008,0xEC0A09ED08EEEFF0,0xEE0C0BEFF00A0908,0xED0B0AEEEF0908F0,0xED0B0AEEEF09F008,
+    0xEC0A09EDEE08EFF0,0xED0B0AEEEFF00908,0xEC0A09EDEEEF08F0,0xEC0A09EDEEEFF008,0xEB0908ECEDEEEFF0,
+    0xEF0DF00C0B0A0908,0xEE0CEF0B0A0908F0,0xEE0CEF0B0A09F008,0xED0BEE0A0908EFF0,0xEE0CEF0B0AF00908,
+    0xED0BEE0A09EF08F0,0xED0BEE0A09EFF008,0xEC0AED0908EEEFF0,0xEE0CEF0BF00A0908,0xED0BEE0AEF0908F0,
+    0xED0BEE0AEF09F008,0xEC0AED09EE08EFF0,0xED0BEE0AEFF00908,0xEC0AED09EEEF08F0,0xEC0AED09EEEFF008,
+    0xEB09EC08EDEEEFF0,0xEE0CEFF00B0A0908,0xED0BEEEF0A0908F0,0xED0BEEEF0A09F008,0xEC0AEDEE0908EFF0,
+    0xED0BEEEF0AF00908,0xEC0AEDEE09EF08F0,0xEC0AEDEE09EFF008,0xEB09ECED08EEEFF0,0xED0BEEEFF00A0908,
+    0xEC0AEDEEEF0908F0,0xEC0AEDEEEF09F008,0xEB09ECEDEE08EFF0,0xEC0AEDEEEFF00908,0xEB09ECEDEEEF08F0,
+    0xEB09ECEDEEEFF008,0xEA08EBECEDEEEFF0,0xEFF00D0C0B0A0908,0xEEEF0C0B0A0908F0,0xEEEF0C0B0A09F008,
+    0xEDEE0B0A0908EFF0,0xEEEF0C0B0AF00908,0xEDEE0B0A09EF08F0,0xEDEE0B0A09EFF008,0xECED0A0908EEEFF0,
+    0xEEEF0C0BF00A0908,0xEDEE0B0AEF0908F0,0xEDEE0B0AEF09F008,0xECED0A09EE08EFF0,0xEDEE0B0AEFF00908,
+    0xECED0A09EEEF08F0,0xECED0A09EEEFF008,0xEBEC0908EDEEEFF0,0xEEEF0CF00B0A0908,0xEDEE0BEF0A0908F0,
+    0xEDEE0BEF0A09F008,0xECED0AEE0908EFF0,0xEDEE0BEF0AF00908,0xECED0AEE09EF08F0,0xECED0AEE09EFF008,
+    0xEBEC09ED08EEEFF0,0xEDEE0BEFF00A0908,0xECED0AEEEF0908F0,0xECED0AEEEF09F008,0xEBEC09EDEE08EFF0,
+    0xECED0AEEEFF00908,0xEBEC09EDEEEF08F0,0xEBEC09EDEEEFF008,0xEAEB08ECEDEEEFF0,0xEEEFF00C0B0A0908,
+    0xEDEEEF0B0A0908F0,0xEDEEEF0B0A09F008,0xECEDEE0A0908EFF0,0xEDEEEF0B0AF00908,0xECEDEE0A09EF08F0,
+    0xECEDEE0A09EFF008,0xEBECED0908EEEFF0,0xEDEEEF0BF00A0908,0xECEDEE0AEF0908F0,0xECEDEE0AEF09F008,
+    0xEBECED09EE08EFF0,0xECEDEE0AEFF00908,0xEBECED09EEEF08F0,0xEBECED09EEEFF008,0xEAEBEC08EDEEEFF0,
+    0xEDEEEFF00B0A0908,0xECEDEEEF0A0908F0,0xECEDEEEF0A09F008,0xEBECEDEE0908EFF0,0xECEDEEEF0AF00908,
+    0xEBECEDEE09EF08F0,0xEBECEDEE09EFF008,0xEAEBECED08EEEFF0,0xECEDEEEFF00A0908,0xEBECEDEEEF0908F0,
+    0xEBECEDEEEF09F008,0xEAEBECEDEE08EFF0,0xEBECEDEEEFF00908,0xEAEBECEDEEEF08F0,0xEAEBECEDEEEFF008,
+    0xE9EAEBECEDEEEFF0};
+#endif
+
+#if LMC__X86
+/* From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros. */
+static const uint8_t lmc__behind[24] =
+    {128,128,128,128,128,128,128,128,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15};
+static const uint8_t lmc__count_up[64] =
+    {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
+    35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
+
+/* Of a square of eight rows of eight bytes, column by column. */
+static const uint8_t lmc__columns[64] =
+    {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
+    20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
+
+/* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
+ * lower halves' bytes in turn, of the upper halves' bytes in turn. */
+static const uint8_t lmc__shuffles[4][64] =
+    {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
+    66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
+    122,124,126},{1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,45,47,49,51,53,55,57,
+    59,61,63,65,67,69,71,73,75,77,79,81,83,85,87,89,91,93,95,97,99,101,103,105,107,109,111,113,115,
+    117,119,121,123,125,127},{0,64,1,65,2,66,3,67,4,68,5,69,6,70,7,71,8,72,9,73,10,74,11,75,12,76,
+    13,77,14,78,15,79,16,80,17,81,18,82,19,83,20,84,21,85,22,86,23,87,24,88,25,89,26,90,27,91,28,92,
+    29,93,30,94,31,95},{32,96,33,97,34,98,35,99,36,100,37,101,38,102,39,103,40,104,41,105,42,106,43,
+    107,44,108,45,109,46,110,47,111,48,112,49,113,50,114,51,115,52,116,53,117,54,118,55,119,56,120,
+    57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
+#endif
+
+/* CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32
+ * is left out. Bit 31 is the coefficient of x^0. */
+#define LMC__CRC_POLYNOMIAL 0x82F63B78u
+
+/* [k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k +
+ * 1)). */
+static const uint32_t lmc__crc_table[8][256] =
+    {{0,0xF26B8303,0xE13B70F7,0x1350F3F4,0xC79A971F,0x35F1141C,0x26A1E7E8,0xD4CA64EB,0x8AD958CF,
+    0x78B2DBCC,0x6BE22838,0x9989AB3B,0x4D43CFD0,0xBF284CD3,0xAC78BF27,0x5E133C24,0x105EC76F,
+    0xE235446C,0xF165B798,0x30E349B,0xD7C45070,0x25AFD373,0x36FF2087,0xC494A384,0x9A879FA0,
+    0x68EC1CA3,0x7BBCEF57,0x89D76C54,0x5D1D08BF,0xAF768BBC,0xBC267848,0x4E4DFB4B,0x20BD8EDE,
+    0xD2D60DDD,0xC186FE29,0x33ED7D2A,0xE72719C1,0x154C9AC2,0x61C6936,0xF477EA35,0xAA64D611,
+    0x580F5512,0x4B5FA6E6,0xB93425E5,0x6DFE410E,0x9F95C20D,0x8CC531F9,0x7EAEB2FA,0x30E349B1,
+    0xC288CAB2,0xD1D83946,0x23B3BA45,0xF779DEAE,0x5125DAD,0x1642AE59,0xE4292D5A,0xBA3A117E,
+    0x4851927D,0x5B016189,0xA96AE28A,0x7DA08661,0x8FCB0562,0x9C9BF696,0x6EF07595,0x417B1DBC,
+    0xB3109EBF,0xA0406D4B,0x522BEE48,0x86E18AA3,0x748A09A0,0x67DAFA54,0x95B17957,0xCBA24573,
+    0x39C9C670,0x2A993584,0xD8F2B687,0xC38D26C,0xFE53516F,0xED03A29B,0x1F682198,0x5125DAD3,
+    0xA34E59D0,0xB01EAA24,0x42752927,0x96BF4DCC,0x64D4CECF,0x77843D3B,0x85EFBE38,0xDBFC821C,
+    0x2997011F,0x3AC7F2EB,0xC8AC71E8,0x1C661503,0xEE0D9600,0xFD5D65F4,0xF36E6F7,0x61C69362,
+    0x93AD1061,0x80FDE395,0x72966096,0xA65C047D,0x5437877E,0x4767748A,0xB50CF789,0xEB1FCBAD,
+    0x197448AE,0xA24BB5A,0xF84F3859,0x2C855CB2,0xDEEEDFB1,0xCDBE2C45,0x3FD5AF46,0x7198540D,
+    0x83F3D70E,0x90A324FA,0x62C8A7F9,0xB602C312,0x44694011,0x5739B3E5,0xA55230E6,0xFB410CC2,
+    0x92A8FC1,0x1A7A7C35,0xE811FF36,0x3CDB9BDD,0xCEB018DE,0xDDE0EB2A,0x2F8B6829,0x82F63B78,
+    0x709DB87B,0x63CD4B8F,0x91A6C88C,0x456CAC67,0xB7072F64,0xA457DC90,0x563C5F93,0x82F63B7,
+    0xFA44E0B4,0xE9141340,0x1B7F9043,0xCFB5F4A8,0x3DDE77AB,0x2E8E845F,0xDCE5075C,0x92A8FC17,
+    0x60C37F14,0x73938CE0,0x81F80FE3,0x55326B08,0xA759E80B,0xB4091BFF,0x466298FC,0x1871A4D8,
+    0xEA1A27DB,0xF94AD42F,0xB21572C,0xDFEB33C7,0x2D80B0C4,0x3ED04330,0xCCBBC033,0xA24BB5A6,
+    0x502036A5,0x4370C551,0xB11B4652,0x65D122B9,0x97BAA1BA,0x84EA524E,0x7681D14D,0x2892ED69,
+    0xDAF96E6A,0xC9A99D9E,0x3BC21E9D,0xEF087A76,0x1D63F975,0xE330A81,0xFC588982,0xB21572C9,
+    0x407EF1CA,0x532E023E,0xA145813D,0x758FE5D6,0x87E466D5,0x94B49521,0x66DF1622,0x38CC2A06,
+    0xCAA7A905,0xD9F75AF1,0x2B9CD9F2,0xFF56BD19,0xD3D3E1A,0x1E6DCDEE,0xEC064EED,0xC38D26C4,
+    0x31E6A5C7,0x22B65633,0xD0DDD530,0x417B1DB,0xF67C32D8,0xE52CC12C,0x1747422F,0x49547E0B,
+    0xBB3FFD08,0xA86F0EFC,0x5A048DFF,0x8ECEE914,0x7CA56A17,0x6FF599E3,0x9D9E1AE0,0xD3D3E1AB,
+    0x21B862A8,0x32E8915C,0xC083125F,0x144976B4,0xE622F5B7,0xF5720643,0x7198540,0x590AB964,
+    0xAB613A67,0xB831C993,0x4A5A4A90,0x9E902E7B,0x6CFBAD78,0x7FAB5E8C,0x8DC0DD8F,0xE330A81A,
+    0x115B2B19,0x20BD8ED,0xF0605BEE,0x24AA3F05,0xD6C1BC06,0xC5914FF2,0x37FACCF1,0x69E9F0D5,
+    0x9B8273D6,0x88D28022,0x7AB90321,0xAE7367CA,0x5C18E4C9,0x4F48173D,0xBD23943E,0xF36E6F75,
+    0x105EC76,0x12551F82,0xE03E9C81,0x34F4F86A,0xC69F7B69,0xD5CF889D,0x27A40B9E,0x79B737BA,
+    0x8BDCB4B9,0x988C474D,0x6AE7C44E,0xBE2DA0A5,0x4C4623A6,0x5F16D052,0xAD7D5351},{0,0x13A29877,
+    0x274530EE,0x34E7A899,0x4E8A61DC,0x5D28F9AB,0x69CF5132,0x7A6DC945,0x9D14C3B8,0x8EB65BCF,
+    0xBA51F356,0xA9F36B21,0xD39EA264,0xC03C3A13,0xF4DB928A,0xE7790AFD,0x3FC5F181,0x2C6769F6,
+    0x1880C16F,0xB225918,0x714F905D,0x62ED082A,0x560AA0B3,0x45A838C4,0xA2D13239,0xB173AA4E,
+    0x859402D7,0x96369AA0,0xEC5B53E5,0xFFF9CB92,0xCB1E630B,0xD8BCFB7C,0x7F8BE302,0x6C297B75,
+    0x58CED3EC,0x4B6C4B9B,0x310182DE,0x22A31AA9,0x1644B230,0x5E62A47,0xE29F20BA,0xF13DB8CD,
+    0xC5DA1054,0xD6788823,0xAC154166,0xBFB7D911,0x8B507188,0x98F2E9FF,0x404E1283,0x53EC8AF4,
+    0x670B226D,0x74A9BA1A,0xEC4735F,0x1D66EB28,0x298143B1,0x3A23DBC6,0xDD5AD13B,0xCEF8494C,
+    0xFA1FE1D5,0xE9BD79A2,0x93D0B0E7,0x80722890,0xB4958009,0xA737187E,0xFF17C604,0xECB55E73,
+    0xD852F6EA,0xCBF06E9D,0xB19DA7D8,0xA23F3FAF,0x96D89736,0x857A0F41,0x620305BC,0x71A19DCB,
+    0x45463552,0x56E4AD25,0x2C896460,0x3F2BFC17,0xBCC548E,0x186ECCF9,0xC0D23785,0xD370AFF2,
+    0xE797076B,0xF4359F1C,0x8E585659,0x9DFACE2E,0xA91D66B7,0xBABFFEC0,0x5DC6F43D,0x4E646C4A,
+    0x7A83C4D3,0x69215CA4,0x134C95E1,0xEE0D96,0x3409A50F,0x27AB3D78,0x809C2506,0x933EBD71,
+    0xA7D915E8,0xB47B8D9F,0xCE1644DA,0xDDB4DCAD,0xE9537434,0xFAF1EC43,0x1D88E6BE,0xE2A7EC9,
+    0x3ACDD650,0x296F4E27,0x53028762,0x40A01F15,0x7447B78C,0x67E52FFB,0xBF59D487,0xACFB4CF0,
+    0x981CE469,0x8BBE7C1E,0xF1D3B55B,0xE2712D2C,0xD69685B5,0xC5341DC2,0x224D173F,0x31EF8F48,
+    0x50827D1,0x16AABFA6,0x6CC776E3,0x7F65EE94,0x4B82460D,0x5820DE7A,0xFBC3FAF9,0xE861628E,
+    0xDC86CA17,0xCF245260,0xB5499B25,0xA6EB0352,0x920CABCB,0x81AE33BC,0x66D73941,0x7575A136,
+    0x419209AF,0x523091D8,0x285D589D,0x3BFFC0EA,0xF186873,0x1CBAF004,0xC4060B78,0xD7A4930F,
+    0xE3433B96,0xF0E1A3E1,0x8A8C6AA4,0x992EF2D3,0xADC95A4A,0xBE6BC23D,0x5912C8C0,0x4AB050B7,
+    0x7E57F82E,0x6DF56059,0x1798A91C,0x43A316B,0x30DD99F2,0x237F0185,0x844819FB,0x97EA818C,
+    0xA30D2915,0xB0AFB162,0xCAC27827,0xD960E050,0xED8748C9,0xFE25D0BE,0x195CDA43,0xAFE4234,
+    0x3E19EAAD,0x2DBB72DA,0x57D6BB9F,0x447423E8,0x70938B71,0x63311306,0xBB8DE87A,0xA82F700D,
+    0x9CC8D894,0x8F6A40E3,0xF50789A6,0xE6A511D1,0xD242B948,0xC1E0213F,0x26992BC2,0x353BB3B5,
+    0x1DC1B2C,0x127E835B,0x68134A1E,0x7BB1D269,0x4F567AF0,0x5CF4E287,0x4D43CFD,0x1776A48A,
+    0x23910C13,0x30339464,0x4A5E5D21,0x59FCC556,0x6D1B6DCF,0x7EB9F5B8,0x99C0FF45,0x8A626732,
+    0xBE85CFAB,0xAD2757DC,0xD74A9E99,0xC4E806EE,0xF00FAE77,0xE3AD3600,0x3B11CD7C,0x28B3550B,
+    0x1C54FD92,0xFF665E5,0x759BACA0,0x663934D7,0x52DE9C4E,0x417C0439,0xA6050EC4,0xB5A796B3,
+    0x81403E2A,0x92E2A65D,0xE88F6F18,0xFB2DF76F,0xCFCA5FF6,0xDC68C781,0x7B5FDFFF,0x68FD4788,
+    0x5C1AEF11,0x4FB87766,0x35D5BE23,0x26772654,0x12908ECD,0x13216BA,0xE64B1C47,0xF5E98430,
+    0xC10E2CA9,0xD2ACB4DE,0xA8C17D9B,0xBB63E5EC,0x8F844D75,0x9C26D502,0x449A2E7E,0x5738B609,
+    0x63DF1E90,0x707D86E7,0xA104FA2,0x19B2D7D5,0x2D557F4C,0x3EF7E73B,0xD98EEDC6,0xCA2C75B1,
+    0xFECBDD28,0xED69455F,0x97048C1A,0x84A6146D,0xB041BCF4,0xA3E32483},{0,0xA541927E,0x4F6F520D,
+    0xEA2EC073,0x9EDEA41A,0x3B9F3664,0xD1B1F617,0x74F06469,0x38513EC5,0x9D10ACBB,0x773E6CC8,
+    0xD27FFEB6,0xA68F9ADF,0x3CE08A1,0xE9E0C8D2,0x4CA15AAC,0x70A27D8A,0xD5E3EFF4,0x3FCD2F87,
+    0x9A8CBDF9,0xEE7CD990,0x4B3D4BEE,0xA1138B9D,0x45219E3,0x48F3434F,0xEDB2D131,0x79C1142,
+    0xA2DD833C,0xD62DE755,0x736C752B,0x9942B558,0x3C032726,0xE144FB14,0x4405696A,0xAE2BA919,
+    0xB6A3B67,0x7F9A5F0E,0xDADBCD70,0x30F50D03,0x95B49F7D,0xD915C5D1,0x7C5457AF,0x967A97DC,
+    0x333B05A2,0x47CB61CB,0xE28AF3B5,0x8A433C6,0xADE5A1B8,0x91E6869E,0x34A714E0,0xDE89D493,
+    0x7BC846ED,0xF382284,0xAA79B0FA,0x40577089,0xE516E2F7,0xA9B7B85B,0xCF62A25,0xE6D8EA56,
+    0x43997828,0x37691C41,0x92288E3F,0x78064E4C,0xDD47DC32,0xC76580D9,0x622412A7,0x880AD2D4,
+    0x2D4B40AA,0x59BB24C3,0xFCFAB6BD,0x16D476CE,0xB395E4B0,0xFF34BE1C,0x5A752C62,0xB05BEC11,
+    0x151A7E6F,0x61EA1A06,0xC4AB8878,0x2E85480B,0x8BC4DA75,0xB7C7FD53,0x12866F2D,0xF8A8AF5E,
+    0x5DE93D20,0x29195949,0x8C58CB37,0x66760B44,0xC337993A,0x8F96C396,0x2AD751E8,0xC0F9919B,
+    0x65B803E5,0x1148678C,0xB409F5F2,0x5E273581,0xFB66A7FF,0x26217BCD,0x8360E9B3,0x694E29C0,
+    0xCC0FBBBE,0xB8FFDFD7,0x1DBE4DA9,0xF7908DDA,0x52D11FA4,0x1E704508,0xBB31D776,0x511F1705,
+    0xF45E857B,0x80AEE112,0x25EF736C,0xCFC1B31F,0x6A802161,0x56830647,0xF3C29439,0x19EC544A,
+    0xBCADC634,0xC85DA25D,0x6D1C3023,0x8732F050,0x2273622E,0x6ED23882,0xCB93AAFC,0x21BD6A8F,
+    0x84FCF8F1,0xF00C9C98,0x554D0EE6,0xBF63CE95,0x1A225CEB,0x8B277743,0x2E66E53D,0xC448254E,
+    0x6109B730,0x15F9D359,0xB0B84127,0x5A968154,0xFFD7132A,0xB3764986,0x1637DBF8,0xFC191B8B,
+    0x595889F5,0x2DA8ED9C,0x88E97FE2,0x62C7BF91,0xC7862DEF,0xFB850AC9,0x5EC498B7,0xB4EA58C4,
+    0x11ABCABA,0x655BAED3,0xC01A3CAD,0x2A34FCDE,0x8F756EA0,0xC3D4340C,0x6695A672,0x8CBB6601,
+    0x29FAF47F,0x5D0A9016,0xF84B0268,0x1265C21B,0xB7245065,0x6A638C57,0xCF221E29,0x250CDE5A,
+    0x804D4C24,0xF4BD284D,0x51FCBA33,0xBBD27A40,0x1E93E83E,0x5232B292,0xF77320EC,0x1D5DE09F,
+    0xB81C72E1,0xCCEC1688,0x69AD84F6,0x83834485,0x26C2D6FB,0x1AC1F1DD,0xBF8063A3,0x55AEA3D0,
+    0xF0EF31AE,0x841F55C7,0x215EC7B9,0xCB7007CA,0x6E3195B4,0x2290CF18,0x87D15D66,0x6DFF9D15,
+    0xC8BE0F6B,0xBC4E6B02,0x190FF97C,0xF321390F,0x5660AB71,0x4C42F79A,0xE90365E4,0x32DA597,
+    0xA66C37E9,0xD29C5380,0x77DDC1FE,0x9DF3018D,0x38B293F3,0x7413C95F,0xD1525B21,0x3B7C9B52,
+    0x9E3D092C,0xEACD6D45,0x4F8CFF3B,0xA5A23F48,0xE3AD36,0x3CE08A10,0x99A1186E,0x738FD81D,
+    0xD6CE4A63,0xA23E2E0A,0x77FBC74,0xED517C07,0x4810EE79,0x4B1B4D5,0xA1F026AB,0x4BDEE6D8,
+    0xEE9F74A6,0x9A6F10CF,0x3F2E82B1,0xD50042C2,0x7041D0BC,0xAD060C8E,0x8479EF0,0xE2695E83,
+    0x4728CCFD,0x33D8A894,0x96993AEA,0x7CB7FA99,0xD9F668E7,0x9557324B,0x3016A035,0xDA386046,
+    0x7F79F238,0xB899651,0xAEC8042F,0x44E6C45C,0xE1A75622,0xDDA47104,0x78E5E37A,0x92CB2309,
+    0x378AB177,0x437AD51E,0xE63B4760,0xC158713,0xA954156D,0xE5F54FC1,0x40B4DDBF,0xAA9A1DCC,
+    0xFDB8FB2,0x7B2BEBDB,0xDE6A79A5,0x3444B9D6,0x91052BA8},{0,0xDD45AAB8,0xBF672381,0x62228939,
+    0x7B2231F3,0xA6679B4B,0xC4451272,0x1900B8CA,0xF64463E6,0x2B01C95E,0x49234067,0x9466EADF,
+    0x8D665215,0x5023F8AD,0x32017194,0xEF44DB2C,0xE964B13D,0x34211B85,0x560392BC,0x8B463804,
+    0x924680CE,0x4F032A76,0x2D21A34F,0xF06409F7,0x1F20D2DB,0xC2657863,0xA047F15A,0x7D025BE2,
+    0x6402E328,0xB9474990,0xDB65C0A9,0x6206A11,0xD725148B,0xA60BE33,0x6842370A,0xB5079DB2,
+    0xAC072578,0x71428FC0,0x136006F9,0xCE25AC41,0x2161776D,0xFC24DDD5,0x9E0654EC,0x4343FE54,
+    0x5A43469E,0x8706EC26,0xE524651F,0x3861CFA7,0x3E41A5B6,0xE3040F0E,0x81268637,0x5C632C8F,
+    0x45639445,0x98263EFD,0xFA04B7C4,0x27411D7C,0xC805C650,0x15406CE8,0x7762E5D1,0xAA274F69,
+    0xB327F7A3,0x6E625D1B,0xC40D422,0xD1057E9A,0xABA65FE7,0x76E3F55F,0x14C17C66,0xC984D6DE,
+    0xD0846E14,0xDC1C4AC,0x6FE34D95,0xB2A6E72D,0x5DE23C01,0x80A796B9,0xE2851F80,0x3FC0B538,
+    0x26C00DF2,0xFB85A74A,0x99A72E73,0x44E284CB,0x42C2EEDA,0x9F874462,0xFDA5CD5B,0x20E067E3,
+    0x39E0DF29,0xE4A57591,0x8687FCA8,0x5BC25610,0xB4868D3C,0x69C32784,0xBE1AEBD,0xD6A40405,
+    0xCFA4BCCF,0x12E11677,0x70C39F4E,0xAD8635F6,0x7C834B6C,0xA1C6E1D4,0xC3E468ED,0x1EA1C255,
+    0x7A17A9F,0xDAE4D027,0xB8C6591E,0x6583F3A6,0x8AC7288A,0x57828232,0x35A00B0B,0xE8E5A1B3,
+    0xF1E51979,0x2CA0B3C1,0x4E823AF8,0x93C79040,0x95E7FA51,0x48A250E9,0x2A80D9D0,0xF7C57368,
+    0xEEC5CBA2,0x3380611A,0x51A2E823,0x8CE7429B,0x63A399B7,0xBEE6330F,0xDCC4BA36,0x181108E,
+    0x1881A844,0xC5C402FC,0xA7E68BC5,0x7AA3217D,0x52A0C93F,0x8FE56387,0xEDC7EABE,0x30824006,
+    0x2982F8CC,0xF4C75274,0x96E5DB4D,0x4BA071F5,0xA4E4AAD9,0x79A10061,0x1B838958,0xC6C623E0,
+    0xDFC69B2A,0x2833192,0x60A1B8AB,0xBDE41213,0xBBC47802,0x6681D2BA,0x4A35B83,0xD9E6F13B,
+    0xC0E649F1,0x1DA3E349,0x7F816A70,0xA2C4C0C8,0x4D801BE4,0x90C5B15C,0xF2E73865,0x2FA292DD,
+    0x36A22A17,0xEBE780AF,0x89C50996,0x5480A32E,0x8585DDB4,0x58C0770C,0x3AE2FE35,0xE7A7548D,
+    0xFEA7EC47,0x23E246FF,0x41C0CFC6,0x9C85657E,0x73C1BE52,0xAE8414EA,0xCCA69DD3,0x11E3376B,
+    0x8E38FA1,0xD5A62519,0xB784AC20,0x6AC10698,0x6CE16C89,0xB1A4C631,0xD3864F08,0xEC3E5B0,
+    0x17C35D7A,0xCA86F7C2,0xA8A47EFB,0x75E1D443,0x9AA50F6F,0x47E0A5D7,0x25C22CEE,0xF8878656,
+    0xE1873E9C,0x3CC29424,0x5EE01D1D,0x83A5B7A5,0xF90696D8,0x24433C60,0x4661B559,0x9B241FE1,
+    0x8224A72B,0x5F610D93,0x3D4384AA,0xE0062E12,0xF42F53E,0xD2075F86,0xB025D6BF,0x6D607C07,
+    0x7460C4CD,0xA9256E75,0xCB07E74C,0x16424DF4,0x106227E5,0xCD278D5D,0xAF050464,0x7240AEDC,
+    0x6B401616,0xB605BCAE,0xD4273597,0x9629F2F,0xE6264403,0x3B63EEBB,0x59416782,0x8404CD3A,
+    0x9D0475F0,0x4041DF48,0x22635671,0xFF26FCC9,0x2E238253,0xF36628EB,0x9144A1D2,0x4C010B6A,
+    0x5501B3A0,0x88441918,0xEA669021,0x37233A99,0xD867E1B5,0x5224B0D,0x6700C234,0xBA45688C,
+    0xA345D046,0x7E007AFE,0x1C22F3C7,0xC167597F,0xC747336E,0x1A0299D6,0x782010EF,0xA565BA57,
+    0xBC65029D,0x6120A825,0x302211C,0xDE478BA4,0x31035088,0xEC46FA30,0x8E647309,0x5321D9B1,
+    0x4A21617B,0x9764CBC3,0xF54642FA,0x2803E842},{0,0x38116FAC,0x7022DF58,0x4833B0F4,0xE045BEB0,
+    0xD854D11C,0x906761E8,0xA8760E44,0xC5670B91,0xFD76643D,0xB545D4C9,0x8D54BB65,0x2522B521,
+    0x1D33DA8D,0x55006A79,0x6D1105D5,0x8F2261D3,0xB7330E7F,0xFF00BE8B,0xC711D127,0x6F67DF63,
+    0x5776B0CF,0x1F45003B,0x27546F97,0x4A456A42,0x725405EE,0x3A67B51A,0x276DAB6,0xAA00D4F2,
+    0x9211BB5E,0xDA220BAA,0xE2336406,0x1BA8B557,0x23B9DAFB,0x6B8A6A0F,0x539B05A3,0xFBED0BE7,
+    0xC3FC644B,0x8BCFD4BF,0xB3DEBB13,0xDECFBEC6,0xE6DED16A,0xAEED619E,0x96FC0E32,0x3E8A0076,
+    0x69B6FDA,0x4EA8DF2E,0x76B9B082,0x948AD484,0xAC9BBB28,0xE4A80BDC,0xDCB96470,0x74CF6A34,
+    0x4CDE0598,0x4EDB56C,0x3CFCDAC0,0x51EDDF15,0x69FCB0B9,0x21CF004D,0x19DE6FE1,0xB1A861A5,
+    0x89B90E09,0xC18ABEFD,0xF99BD151,0x37516AAE,0xF400502,0x4773B5F6,0x7F62DA5A,0xD714D41E,
+    0xEF05BBB2,0xA7360B46,0x9F2764EA,0xF236613F,0xCA270E93,0x8214BE67,0xBA05D1CB,0x1273DF8F,
+    0x2A62B023,0x625100D7,0x5A406F7B,0xB8730B7D,0x806264D1,0xC851D425,0xF040BB89,0x5836B5CD,
+    0x6027DA61,0x28146A95,0x10050539,0x7D1400EC,0x45056F40,0xD36DFB4,0x3527B018,0x9D51BE5C,
+    0xA540D1F0,0xED736104,0xD5620EA8,0x2CF9DFF9,0x14E8B055,0x5CDB00A1,0x64CA6F0D,0xCCBC6149,
+    0xF4AD0EE5,0xBC9EBE11,0x848FD1BD,0xE99ED468,0xD18FBBC4,0x99BC0B30,0xA1AD649C,0x9DB6AD8,
+    0x31CA0574,0x79F9B580,0x41E8DA2C,0xA3DBBE2A,0x9BCAD186,0xD3F96172,0xEBE80EDE,0x439E009A,
+    0x7B8F6F36,0x33BCDFC2,0xBADB06E,0x66BCB5BB,0x5EADDA17,0x169E6AE3,0x2E8F054F,0x86F90B0B,
+    0xBEE864A7,0xF6DBD453,0xCECABBFF,0x6EA2D55C,0x56B3BAF0,0x1E800A04,0x269165A8,0x8EE76BEC,
+    0xB6F60440,0xFEC5B4B4,0xC6D4DB18,0xABC5DECD,0x93D4B161,0xDBE70195,0xE3F66E39,0x4B80607D,
+    0x73910FD1,0x3BA2BF25,0x3B3D089,0xE180B48F,0xD991DB23,0x91A26BD7,0xA9B3047B,0x1C50A3F,
+    0x39D46593,0x71E7D567,0x49F6BACB,0x24E7BF1E,0x1CF6D0B2,0x54C56046,0x6CD40FEA,0xC4A201AE,
+    0xFCB36E02,0xB480DEF6,0x8C91B15A,0x750A600B,0x4D1B0FA7,0x528BF53,0x3D39D0FF,0x954FDEBB,
+    0xAD5EB117,0xE56D01E3,0xDD7C6E4F,0xB06D6B9A,0x887C0436,0xC04FB4C2,0xF85EDB6E,0x5028D52A,
+    0x6839BA86,0x200A0A72,0x181B65DE,0xFA2801D8,0xC2396E74,0x8A0ADE80,0xB21BB12C,0x1A6DBF68,
+    0x227CD0C4,0x6A4F6030,0x525E0F9C,0x3F4F0A49,0x75E65E5,0x4F6DD511,0x777CBABD,0xDF0AB4F9,
+    0xE71BDB55,0xAF286BA1,0x9739040D,0x59F3BFF2,0x61E2D05E,0x29D160AA,0x11C00F06,0xB9B60142,
+    0x81A76EEE,0xC994DE1A,0xF185B1B6,0x9C94B463,0xA485DBCF,0xECB66B3B,0xD4A70497,0x7CD10AD3,
+    0x44C0657F,0xCF3D58B,0x34E2BA27,0xD6D1DE21,0xEEC0B18D,0xA6F30179,0x9EE26ED5,0x36946091,
+    0xE850F3D,0x46B6BFC9,0x7EA7D065,0x13B6D5B0,0x2BA7BA1C,0x63940AE8,0x5B856544,0xF3F36B00,
+    0xCBE204AC,0x83D1B458,0xBBC0DBF4,0x425B0AA5,0x7A4A6509,0x3279D5FD,0xA68BA51,0xA21EB415,
+    0x9A0FDBB9,0xD23C6B4D,0xEA2D04E1,0x873C0134,0xBF2D6E98,0xF71EDE6C,0xCF0FB1C0,0x6779BF84,
+    0x5F68D028,0x175B60DC,0x2F4A0F70,0xCD796B76,0xF56804DA,0xBD5BB42E,0x854ADB82,0x2D3CD5C6,
+    0x152DBA6A,0x5D1E0A9E,0x650F6532,0x81E60E7,0x300F0F4B,0x783CBFBF,0x402DD013,0xE85BDE57,
+    0xD04AB1FB,0x9879010F,0xA0686EA3},{0,0xEF306B19,0xDB8CA0C3,0x34BCCBDA,0xB2F53777,0x5DC55C6E,
+    0x697997B4,0x8649FCAD,0x6006181F,0x8F367306,0xBB8AB8DC,0x54BAD3C5,0xD2F32F68,0x3DC34471,
+    0x97F8FAB,0xE64FE4B2,0xC00C303E,0x2F3C5B27,0x1B8090FD,0xF4B0FBE4,0x72F90749,0x9DC96C50,
+    0xA975A78A,0x4645CC93,0xA00A2821,0x4F3A4338,0x7B8688E2,0x94B6E3FB,0x12FF1F56,0xFDCF744F,
+    0xC973BF95,0x2643D48C,0x85F4168D,0x6AC47D94,0x5E78B64E,0xB148DD57,0x370121FA,0xD8314AE3,
+    0xEC8D8139,0x3BDEA20,0xE5F20E92,0xAC2658B,0x3E7EAE51,0xD14EC548,0x570739E5,0xB83752FC,
+    0x8C8B9926,0x63BBF23F,0x45F826B3,0xAAC84DAA,0x9E748670,0x7144ED69,0xF70D11C4,0x183D7ADD,
+    0x2C81B107,0xC3B1DA1E,0x25FE3EAC,0xCACE55B5,0xFE729E6F,0x1142F576,0x970B09DB,0x783B62C2,
+    0x4C87A918,0xA3B7C201,0xE045BEB,0xE13430F2,0xD588FB28,0x3AB89031,0xBCF16C9C,0x53C10785,
+    0x677DCC5F,0x884DA746,0x6E0243F4,0x813228ED,0xB58EE337,0x5ABE882E,0xDCF77483,0x33C71F9A,
+    0x77BD440,0xE84BBF59,0xCE086BD5,0x213800CC,0x1584CB16,0xFAB4A00F,0x7CFD5CA2,0x93CD37BB,
+    0xA771FC61,0x48419778,0xAE0E73CA,0x413E18D3,0x7582D309,0x9AB2B810,0x1CFB44BD,0xF3CB2FA4,
+    0xC777E47E,0x28478F67,0x8BF04D66,0x64C0267F,0x507CEDA5,0xBF4C86BC,0x39057A11,0xD6351108,
+    0xE289DAD2,0xDB9B1CB,0xEBF65579,0x4C63E60,0x307AF5BA,0xDF4A9EA3,0x5903620E,0xB6330917,
+    0x828FC2CD,0x6DBFA9D4,0x4BFC7D58,0xA4CC1641,0x9070DD9B,0x7F40B682,0xF9094A2F,0x16392136,
+    0x2285EAEC,0xCDB581F5,0x2BFA6547,0xC4CA0E5E,0xF076C584,0x1F46AE9D,0x990F5230,0x763F3929,
+    0x4283F2F3,0xADB399EA,0x1C08B7D6,0xF338DCCF,0xC7841715,0x28B47C0C,0xAEFD80A1,0x41CDEBB8,
+    0x75712062,0x9A414B7B,0x7C0EAFC9,0x933EC4D0,0xA7820F0A,0x48B26413,0xCEFB98BE,0x21CBF3A7,
+    0x1577387D,0xFA475364,0xDC0487E8,0x3334ECF1,0x788272B,0xE8B84C32,0x6EF1B09F,0x81C1DB86,
+    0xB57D105C,0x5A4D7B45,0xBC029FF7,0x5332F4EE,0x678E3F34,0x88BE542D,0xEF7A880,0xE1C7C399,
+    0xD57B0843,0x3A4B635A,0x99FCA15B,0x76CCCA42,0x42700198,0xAD406A81,0x2B09962C,0xC439FD35,
+    0xF08536EF,0x1FB55DF6,0xF9FAB944,0x16CAD25D,0x22761987,0xCD46729E,0x4B0F8E33,0xA43FE52A,
+    0x90832EF0,0x7FB345E9,0x59F09165,0xB6C0FA7C,0x827C31A6,0x6D4C5ABF,0xEB05A612,0x435CD0B,
+    0x308906D1,0xDFB96DC8,0x39F6897A,0xD6C6E263,0xE27A29B9,0xD4A42A0,0x8B03BE0D,0x6433D514,
+    0x508F1ECE,0xBFBF75D7,0x120CEC3D,0xFD3C8724,0xC9804CFE,0x26B027E7,0xA0F9DB4A,0x4FC9B053,
+    0x7B757B89,0x94451090,0x720AF422,0x9D3A9F3B,0xA98654E1,0x46B63FF8,0xC0FFC355,0x2FCFA84C,
+    0x1B736396,0xF443088F,0xD200DC03,0x3D30B71A,0x98C7CC0,0xE6BC17D9,0x60F5EB74,0x8FC5806D,
+    0xBB794BB7,0x544920AE,0xB206C41C,0x5D36AF05,0x698A64DF,0x86BA0FC6,0xF3F36B,0xEFC39872,
+    0xDB7F53A8,0x344F38B1,0x97F8FAB0,0x78C891A9,0x4C745A73,0xA344316A,0x250DCDC7,0xCA3DA6DE,
+    0xFE816D04,0x11B1061D,0xF7FEE2AF,0x18CE89B6,0x2C72426C,0xC3422975,0x450BD5D8,0xAA3BBEC1,
+    0x9E87751B,0x71B71E02,0x57F4CA8E,0xB8C4A197,0x8C786A4D,0x63480154,0xE501FDF9,0xA3196E0,
+    0x3E8D5D3A,0xD1BD3623,0x37F2D291,0xD8C2B988,0xEC7E7252,0x34E194B,0x8507E5E6,0x6A378EFF,
+    0x5E8B4525,0xB1BB2E3C},{0,0x68032CC8,0xD0065990,0xB8057558,0xA5E0C5D1,0xCDE3E919,0x75E69C41,
+    0x1DE5B089,0x4E2DFD53,0x262ED19B,0x9E2BA4C3,0xF628880B,0xEBCD3882,0x83CE144A,0x3BCB6112,
+    0x53C84DDA,0x9C5BFAA6,0xF458D66E,0x4C5DA336,0x245E8FFE,0x39BB3F77,0x51B813BF,0xE9BD66E7,
+    0x81BE4A2F,0xD27607F5,0xBA752B3D,0x2705E65,0x6A7372AD,0x7796C224,0x1F95EEEC,0xA7909BB4,
+    0xCF93B77C,0x3D5B83BD,0x5558AF75,0xED5DDA2D,0x855EF6E5,0x98BB466C,0xF0B86AA4,0x48BD1FFC,
+    0x20BE3334,0x73767EEE,0x1B755226,0xA370277E,0xCB730BB6,0xD696BB3F,0xBE9597F7,0x690E2AF,
+    0x6E93CE67,0xA100791B,0xC90355D3,0x7106208B,0x19050C43,0x4E0BCCA,0x6CE39002,0xD4E6E55A,
+    0xBCE5C992,0xEF2D8448,0x872EA880,0x3F2BDDD8,0x5728F110,0x4ACD4199,0x22CE6D51,0x9ACB1809,
+    0xF2C834C1,0x7AB7077A,0x12B42BB2,0xAAB15EEA,0xC2B27222,0xDF57C2AB,0xB754EE63,0xF519B3B,
+    0x6752B7F3,0x349AFA29,0x5C99D6E1,0xE49CA3B9,0x8C9F8F71,0x917A3FF8,0xF9791330,0x417C6668,
+    0x297F4AA0,0xE6ECFDDC,0x8EEFD114,0x36EAA44C,0x5EE98884,0x430C380D,0x2B0F14C5,0x930A619D,
+    0xFB094D55,0xA8C1008F,0xC0C22C47,0x78C7591F,0x10C475D7,0xD21C55E,0x6522E996,0xDD279CCE,
+    0xB524B006,0x47EC84C7,0x2FEFA80F,0x97EADD57,0xFFE9F19F,0xE20C4116,0x8A0F6DDE,0x320A1886,
+    0x5A09344E,0x9C17994,0x61C2555C,0xD9C72004,0xB1C40CCC,0xAC21BC45,0xC422908D,0x7C27E5D5,
+    0x1424C91D,0xDBB77E61,0xB3B452A9,0xBB127F1,0x63B20B39,0x7E57BBB0,0x16549778,0xAE51E220,
+    0xC652CEE8,0x959A8332,0xFD99AFFA,0x459CDAA2,0x2D9FF66A,0x307A46E3,0x58796A2B,0xE07C1F73,
+    0x887F33BB,0xF56E0EF4,0x9D6D223C,0x25685764,0x4D6B7BAC,0x508ECB25,0x388DE7ED,0x808892B5,
+    0xE88BBE7D,0xBB43F3A7,0xD340DF6F,0x6B45AA37,0x34686FF,0x1EA33676,0x76A01ABE,0xCEA56FE6,
+    0xA6A6432E,0x6935F452,0x136D89A,0xB933ADC2,0xD130810A,0xCCD53183,0xA4D61D4B,0x1CD36813,
+    0x74D044DB,0x27180901,0x4F1B25C9,0xF71E5091,0x9F1D7C59,0x82F8CCD0,0xEAFBE018,0x52FE9540,
+    0x3AFDB988,0xC8358D49,0xA036A181,0x1833D4D9,0x7030F811,0x6DD54898,0x5D66450,0xBDD31108,
+    0xD5D03DC0,0x8618701A,0xEE1B5CD2,0x561E298A,0x3E1D0542,0x23F8B5CB,0x4BFB9903,0xF3FEEC5B,
+    0x9BFDC093,0x546E77EF,0x3C6D5B27,0x84682E7F,0xEC6B02B7,0xF18EB23E,0x998D9EF6,0x2188EBAE,
+    0x498BC766,0x1A438ABC,0x7240A674,0xCA45D32C,0xA246FFE4,0xBFA34F6D,0xD7A063A5,0x6FA516FD,
+    0x7A63A35,0x8FD9098E,0xE7DA2546,0x5FDF501E,0x37DC7CD6,0x2A39CC5F,0x423AE097,0xFA3F95CF,
+    0x923CB907,0xC1F4F4DD,0xA9F7D815,0x11F2AD4D,0x79F18185,0x6414310C,0xC171DC4,0xB412689C,
+    0xDC114454,0x1382F328,0x7B81DFE0,0xC384AAB8,0xAB878670,0xB66236F9,0xDE611A31,0x66646F69,
+    0xE6743A1,0x5DAF0E7B,0x35AC22B3,0x8DA957EB,0xE5AA7B23,0xF84FCBAA,0x904CE762,0x2849923A,
+    0x404ABEF2,0xB2828A33,0xDA81A6FB,0x6284D3A3,0xA87FF6B,0x17624FE2,0x7F61632A,0xC7641672,
+    0xAF673ABA,0xFCAF7760,0x94AC5BA8,0x2CA92EF0,0x44AA0238,0x594FB2B1,0x314C9E79,0x8949EB21,
+    0xE14AC7E9,0x2ED97095,0x46DA5C5D,0xFEDF2905,0x96DC05CD,0x8B39B544,0xE33A998C,0x5B3FECD4,
+    0x333CC01C,0x60F48DC6,0x8F7A10E,0xB0F2D456,0xD8F1F89E,0xC5144817,0xAD1764DF,0x15121187,
+    0x7D113D4F},{0,0x493C7D27,0x9278FA4E,0xDB448769,0x211D826D,0x6821FF4A,0xB3657823,0xFA590504,
+    0x423B04DA,0xB0779FD,0xD043FE94,0x997F83B3,0x632686B7,0x2A1AFB90,0xF15E7CF9,0xB86201DE,
+    0x847609B4,0xCD4A7493,0x160EF3FA,0x5F328EDD,0xA56B8BD9,0xEC57F6FE,0x37137197,0x7E2F0CB0,
+    0xC64D0D6E,0x8F717049,0x5435F720,0x1D098A07,0xE7508F03,0xAE6CF224,0x7528754D,0x3C14086A,
+    0xD006599,0x443C18BE,0x9F789FD7,0xD644E2F0,0x2C1DE7F4,0x65219AD3,0xBE651DBA,0xF759609D,
+    0x4F3B6143,0x6071C64,0xDD439B0D,0x947FE62A,0x6E26E32E,0x271A9E09,0xFC5E1960,0xB5626447,
+    0x89766C2D,0xC04A110A,0x1B0E9663,0x5232EB44,0xA86BEE40,0xE1579367,0x3A13140E,0x732F6929,
+    0xCB4D68F7,0x827115D0,0x593592B9,0x1009EF9E,0xEA50EA9A,0xA36C97BD,0x782810D4,0x31146DF3,
+    0x1A00CB32,0x533CB615,0x8878317C,0xC1444C5B,0x3B1D495F,0x72213478,0xA965B311,0xE059CE36,
+    0x583BCFE8,0x1107B2CF,0xCA4335A6,0x837F4881,0x79264D85,0x301A30A2,0xEB5EB7CB,0xA262CAEC,
+    0x9E76C286,0xD74ABFA1,0xC0E38C8,0x453245EF,0xBF6B40EB,0xF6573DCC,0x2D13BAA5,0x642FC782,
+    0xDC4DC65C,0x9571BB7B,0x4E353C12,0x7094135,0xFD504431,0xB46C3916,0x6F28BE7F,0x2614C358,
+    0x1700AEAB,0x5E3CD38C,0x857854E5,0xCC4429C2,0x361D2CC6,0x7F2151E1,0xA465D688,0xED59ABAF,
+    0x553BAA71,0x1C07D756,0xC743503F,0x8E7F2D18,0x7426281C,0x3D1A553B,0xE65ED252,0xAF62AF75,
+    0x9376A71F,0xDA4ADA38,0x10E5D51,0x48322076,0xB26B2572,0xFB575855,0x2013DF3C,0x692FA21B,
+    0xD14DA3C5,0x9871DEE2,0x4335598B,0xA0924AC,0xF05021A8,0xB96C5C8F,0x6228DBE6,0x2B14A6C1,
+    0x34019664,0x7D3DEB43,0xA6796C2A,0xEF45110D,0x151C1409,0x5C20692E,0x8764EE47,0xCE589360,
+    0x763A92BE,0x3F06EF99,0xE44268F0,0xAD7E15D7,0x572710D3,0x1E1B6DF4,0xC55FEA9D,0x8C6397BA,
+    0xB0779FD0,0xF94BE2F7,0x220F659E,0x6B3318B9,0x916A1DBD,0xD856609A,0x312E7F3,0x4A2E9AD4,
+    0xF24C9B0A,0xBB70E62D,0x60346144,0x29081C63,0xD3511967,0x9A6D6440,0x4129E329,0x8159E0E,
+    0x3901F3FD,0x703D8EDA,0xAB7909B3,0xE2457494,0x181C7190,0x51200CB7,0x8A648BDE,0xC358F6F9,
+    0x7B3AF727,0x32068A00,0xE9420D69,0xA07E704E,0x5A27754A,0x131B086D,0xC85F8F04,0x8163F223,
+    0xBD77FA49,0xF44B876E,0x2F0F0007,0x66337D20,0x9C6A7824,0xD5560503,0xE12826A,0x472EFF4D,
+    0xFF4CFE93,0xB67083B4,0x6D3404DD,0x240879FA,0xDE517CFE,0x976D01D9,0x4C2986B0,0x515FB97,
+    0x2E015D56,0x673D2071,0xBC79A718,0xF545DA3F,0xF1CDF3B,0x4620A21C,0x9D642575,0xD4585852,
+    0x6C3A598C,0x250624AB,0xFE42A3C2,0xB77EDEE5,0x4D27DBE1,0x41BA6C6,0xDF5F21AF,0x96635C88,
+    0xAA7754E2,0xE34B29C5,0x380FAEAC,0x7133D38B,0x8B6AD68F,0xC256ABA8,0x19122CC1,0x502E51E6,
+    0xE84C5038,0xA1702D1F,0x7A34AA76,0x3308D751,0xC951D255,0x806DAF72,0x5B29281B,0x1215553C,
+    0x230138CF,0x6A3D45E8,0xB179C281,0xF845BFA6,0x21CBAA2,0x4B20C785,0x906440EC,0xD9583DCB,
+    0x613A3C15,0x28064132,0xF342C65B,0xBA7EBB7C,0x4027BE78,0x91BC35F,0xD25F4436,0x9B633911,
+    0xA777317B,0xEE4B4C5C,0x350FCB35,0x7C33B612,0x866AB316,0xCF56CE31,0x14124958,0x5D2E347F,
+    0xE54C35A1,0xAC704886,0x7734CFEF,0x3E08B2C8,0xC451B7CC,0x8D6DCAEB,0x56294D82,0x1F1530A5}};
+
+/* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
+static const uint32_t lmc__crc_powers[31] =
+    {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
+    0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
+    0xF946610B,0x3C204F8F,0x538586E3,0x59726915,0x734D5309,0xBC1AC763,0x7D0722CC,0xD289CABE,
+    0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
+
+/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
+ * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
+ * LANE4_SHIFTj x^(8 j LANE4 - 33). */
+#define LMC__CRC_LANE3 2728u
+#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
+#define LMC__CRC_LANE4 2048u
+#define LMC__CRC_LANE4_SHIFT1 0xA51B6135
+#define LMC__CRC_LANE4_SHIFT2 0x82F89C77
+#define LMC__CRC_LANE4_SHIFT3 0xB9D68D49
+
+#if LMC__X86
+/* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d
+ * - 33) for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i. */
+static const uint64_t lmc__crc_folds[4][2] =
+    {{0x740EEF02,0x9E4ADDF8},{0x6992CEA2,0xD3B6092},{0xDCB17AA4,0xB9E02B86},{0xBD6F81F8,
+    0xDD7E3B0C}};
+
+/* The same for d = 48, 32, 16, one after the other, then zeros. */
+static const uint64_t lmc__crc_fold_last[8] =
+    {0x1C291D04,0x1D82C63DA,0x1384AA63A,0xBA4FC28E,0xF20C0DFE,0x14CD00BD6,0,0};
+#endif
+
+/* clang-format on */
+
+/* == kernels/vec_swar.h ======================================================================== */
+
+/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
+ * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
+ * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
+ * from one byte into the next, or that it is masked out.
+ *
+ * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
+ * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
+ * its own inverse. */
+LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
+{
+    uint64_t t = (*a >> shift ^ *b) & mask;
+    *b ^= t;
+    *a ^= t << shift;
+}
+
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
+ * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+ *
+ *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
+ *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
+ *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
+ *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
+ *
+ * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
+LMC__INLINE void lmc__transpose4(uint64_t *v)
+{
+    lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[2], &v[3], 0x00FF00FF00FF00FFu, 8);
+    lmc__swap_bits(&v[0], &v[2], 0x0000FFFF0000FFFFu, 16);
+    lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
+}
+
+/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
+ * diagonal change places. */
+LMC__INLINE void lmc__transpose8(uint64_t *v)
+{
+    int i;
+    lmc__transpose4(v);
+    lmc__transpose4(v + 4);
+    for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
+}
+
+/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
+ * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
+ *
+ *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
+LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
+{
+    a &= 0x00FF00FF00FF00FFu;
+    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
+    return (a | a >> 16) & 0x00000000FFFFFFFFu;
+}
+LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
+{
+    a &= 0x00000000FFFFFFFFu;
+    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
+    return (a | a << 8) & 0x00FF00FF00FF00FFu;
+}
+
+/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
+ * bit, and in the order of two's complement the bits below the sign of what is negative flip before
+ * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
+ * a product without carries fills an element with its sign. */
+LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
+{
+    const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
+    return v ^ ((v >> (8 * width - 1) & lowest) * (all >> 1));
+}
+LMC__INLINE uint64_t lmc__to_residuals(uint64_t v, unsigned width, enum lmc__order order)
+{
+    const uint64_t lowest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width));
+    if (order == LMC__ORDER_NONE) return v;
+    if (order == LMC__ORDER_INTEGER) v = lmc__flip_negative(v, width);
+    return (v << 1 & ~lowest) | (v >> (8 * width - 1) & lowest);
+}
+LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__order order)
+{
+    const uint64_t highest = ~(uint64_t)0 / (~(uint64_t)0 >> (64 - 8 * width)) << (8 * width - 1);
+    if (order == LMC__ORDER_NONE) return r;
+    r = (r >> 1 & ~highest) | (r << (8 * width - 1) & highest);
+    return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
+}
+
+/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
+ * 8 * width bytes. */
+LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
+                             enum lmc__order order)
+{
+    unsigned i;
+    for (i = 0; i < width; i++)
+        v[i] = width == 4 ? lmc__load32(src + 4 * i) | (uint64_t)lmc__load32(src + 16 + 4 * i) << 32
+                          : lmc__load64(src + 8 * i);
+    for (i = 0; i < width; i++) v[i] = lmc__to_residuals(v[i], width, order);
+    if (width == 2) {
+        const uint64_t a = v[0], b = v[1];
+        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
+        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
+    }
+    if (width == 4) lmc__transpose4(v);
+    if (width == 8) lmc__transpose8(v);
+}
+
+/* The inverse. v is destroyed. */
+LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
+{
+    unsigned i;
+    if (width == 2) {
+        const uint64_t low = v[0], high = v[1];
+        v[0] = lmc__spread_even(low) | lmc__spread_even(high) << 8;
+        v[1] = lmc__spread_even(low >> 32) | lmc__spread_even(high >> 32) << 8;
+    }
+    if (width == 4) lmc__transpose4(v);
+    if (width == 8) lmc__transpose8(v);
+    for (i = 0; i < width; i++) {
+        const uint64_t e = lmc__from_residuals(v[i], width, order);
+        if (width == 4) {
+            lmc__store32(dst + 4 * i, (uint32_t)e);
+            lmc__store32(dst + 16 + 4 * i, (uint32_t)(e >> 32));
+        } else lmc__store64(dst + 8 * i, e);
+    }
+}
+
+/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
+ * themselves. */
+LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(v, src, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
+#endif
+}
+LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
+{
+#if LMC__LITTLE_ENDIAN
+    memcpy(dst, v, 32);
+#else
+    int i;
+    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
+#endif
+}
+
+/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
+ * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
+ * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
+ *
+ *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
+ *     v                            A B C D . . . .
+ *     by 4: D                      A B C . . . . D
+ *     by 2: C                      A B . . C . . D
+ *     by 1: A, B                   . A B . C . . D
+ *
+ * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
+ * not either, and no byte ever moves onto another. */
+LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= moves[3]; /* what does not move must not be in the way */
+    t = v & moves[0];
+    v = (v ^ t) | t << 32;
+    t = v & moves[1];
+    v = (v ^ t) | t << 16;
+    t = v & moves[2];
+    return (v ^ t) | t << 8;
+}
+
+/* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
+ * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
+ * the shifted masks. */
+LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+{
+    const uint64_t *moves = lmc__moves[m];
+    uint64_t t;
+    v &= lmc__byte_mask[m];
+    t = v & moves[2] << 8;
+    v = (v ^ t) | t >> 8;
+    t = v & moves[1] << 16;
+    v = (v ^ t) | t >> 16;
+    t = v & moves[0] << 32;
+    return (v ^ t) | t >> 32;
+}
+
+#define LMC__ONES8 0x0101010101010101u
+
+/* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
+ * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
+ * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
+ * and no other one lies between 56 and 63. */
+LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
+{
+    return (unsigned)(v * 0x0102040810204080u >> 56);
+}
+
+/* Bit j of the result: byte j of v >= s, unsigned. Bit 7 of each byte is set in the minuend and
+ * clear in the subtrahend, so nothing is borrowed from the next byte, and it says how the low 7
+ * bits compare. v >= s if v has the top bit and s has not, or both are equal there and the rest
+ * is. */
+LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
+{
+    const uint64_t high = 0x80 * LMC__ONES8;
+    uint64_t low =
+        (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
+    uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
+    return lmc__collect_bits((ge & high) >> 7);
+}
+
+#if LMC__AVX2_TEXT || LMC__NEON
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
+ * Reads no byte behind the mask's last one: it may be the last of the input. */
+LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
+{
+    uint8_t bits[8];
+    if (n - i >= 64) return lmc__load64(mask + i / 8);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask + i / 8, (n - i + 7) / 8);
+    return lmc__load64(bits);
+}
+#endif
+
+/* == kernels/vec_neon.h ======================================================================== */
+
+/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined.
+ *
+ * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
+ * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
+ * vector register of 8 bytes as long as they can. */
+#if LMC__NEON
+#include <arm_neon.h>
+
+/* r[i] = p[i]; and back. */
+LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
+LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
+ * one instruction loads them. */
+LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
+{
+#if defined(__clang__) || __GNUC__ >= 11
+    return vld1q_u8_x4(p);
+#else
+    uint8x16x4_t v;
+    v.val[0] = vld1q_u8(p);
+    v.val[1] = vld1q_u8(p + 16);
+    v.val[2] = vld1q_u8(p + 32);
+    v.val[3] = vld1q_u8(p + 48);
+    return v;
+#endif
+}
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
+LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
+{
+    *first = vzip1q_u8(a, b);
+    *second = vzip2q_u8(a, b);
+}
+
+/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
+ * free. vsri shifts its second operand to the right and keeps the first one's top bits, vsli shifts
+ * to the left and keeps the low ones. */
+LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
+{
+    const uint16x8_t h = vreinterpretq_u16_u8(v);
+    const uint32x4_t w = vreinterpretq_u32_u8(v);
+    const uint64x2_t d = vreinterpretq_u64_u8(v);
+    switch (width) {
+    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
+    case 2:
+        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
+                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
+    case 4:
+        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
+                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
+    default:
+        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
+                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
+{
+    return width == 1   ? vdupq_n_u8(0x80)
+           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
+           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
+                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. */
+LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
+{
+    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
+           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
+           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
+                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vaddq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
+{
+    return width == 1 ? vsubq_u8(a, b)
+           : width == 2
+               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
+           : width == 4
+               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
+               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of byte 2 j,
+ * then of byte 2 j + 1, are tested for the bit of their place. */
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t byte = vreinterpretq_u8_u64(
+        vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
+    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+}
+
+/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
+LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) return vld1_u8(mask);
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, mask, (n + 7) / 8);
+    return vld1_u8(bits);
+}
+
+/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte, for a mask is
+ * no list. Bits behind n must be zero: lmc__first_bits_neon. */
+LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        vst1_u8(mask, m);
+    } else {
+        vst1_u8(bits, m);
+        memcpy(mask, bits, (n + 7) / 8);
+    }
+}
+
+/* The first n bits of m, zeros above them. */
+LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+{
+    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
+ * bits to the high half, in order. */
+LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
+{
+    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
+}
+#endif
+
+/* == kernels/vec_avx2.h ======================================================================== */
+
+/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
+ * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
+ * them is said.
+ *
+ * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
+ * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
+ * other machines; what follows is for x86 alone. */
+#if LMC__X86
+/* gcc 12's own headers set their undefined vectors from themselves:
+ * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#endif
+#if LMC__SIMDE
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
+                                                      compilers' own headers say char */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx2.h>
+#define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
+#if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
+#include <wasm_simd128.h>
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
+ * to 6, which the x86 instruction ignores, must go. */
+LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
+{
+    return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
+}
+LMC__INLINE __m256i lmc__shuffle2_wasm(__m256i a, __m256i b)
+{
+    return _mm256_set_m128i(
+        lmc__shuffle_wasm(_mm256_extracti128_si256(a, 1), _mm256_extracti128_si256(b, 1)),
+        lmc__shuffle_wasm(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b)));
+}
+LMC__INLINE int lmc__movemask_wasm(__m256i v)
+{
+    return (int)(wasm_i8x16_bitmask(_mm256_castsi256_si128(v)) |
+                 (uint32_t)wasm_i8x16_bitmask(_mm256_extracti128_si256(v, 1)) << 16);
+}
+#undef _mm_shuffle_epi8
+#undef _mm256_shuffle_epi8
+#undef _mm256_movemask_epi8
+#define _mm_shuffle_epi8(a, b) lmc__shuffle_wasm(a, b)
+#define _mm256_shuffle_epi8(a, b) lmc__shuffle2_wasm(a, b)
+#define _mm256_movemask_epi8(v) lmc__movemask_wasm(v)
+#endif
+#endif
+
+#if LMC__AVX2_TEXT
+/* r[i] = p[i]; and back. */
+LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, v);
+}
+
+/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
+ * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+ * vpternlog, gcc where registers are few. */
+LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
+{
+    __m256i v = lmc__load_avx2(p);
+#if LMC__X86 && defined(__GNUC__)
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
+/* r[i] = row[i mod 16]. */
+LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
+}
+
+/* The 16 bytes at first, then those at second. */
+LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+{
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
+        _mm_loadu_si128((const __m128i *)(const void *)second), 1);
+}
+
+/* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
+ * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+{
+#if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+#else
+    return _mm256_blendv_epi8(b, a, mask);
+#endif
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
+ * equality: v is at least from if it is the larger of the two. */
+LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
+{
+    return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
+}
+
+/* The same as bits: bit i of the result. */
+LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+{
+    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
+}
+
+/* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
+ * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
+LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(
+        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+
+/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
+ * first 32 of them, and spread_high, of the others: as spread_bits. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+{
+    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
+                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
+ * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
+ * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+ *
+ *     v        a  b  c  d  e  f  g  h  ...
+ *     * 0101   a  ab c  cd e  ef g  gh ...
+ *     in4      .  .  1  1  .  .  5  5  ...      a  ab abc abcd  e  ef efg efgh
+ *     in8      .  .  .  .  3  3  3  3  ...      ... abcde abcdef abcdefg a-h
+ *     in16     8 times none, 8 times 7          the same for the upper 8 of 16
+ *
+ * A shuffle gives 0 where its place has bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
+{
+    const char no = (char)0x80; /* a place that gives 0 */
+    const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
+                                         no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13);
+    const __m256i in8 =
+        _mm256_setr_epi8(no, no, no, no, 3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11, no, no, no, no,
+                         3, 3, 3, 3, no, no, no, no, 11, 11, 11, 11);
+    const __m256i in16 = _mm256_setr_epi8(no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7,
+                                          no, no, no, no, no, no, no, no, 7, 7, 7, 7, 7, 7, 7, 7);
+    v = _mm256_mullo_epi16(v, _mm256_set1_epi16(0x0101));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
+    v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
+    return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
+}
+
+/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
+ * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
+ * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
+LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+}
+#endif
+
+#if LMC__X86
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+ * quarters 0, 2, 1, 3 of its result are in order:
+ *
+ *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
+ *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
+ *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
+ *     0xD8     a0 .. a7  a8 .. a15 | b0 .. b7    b8 .. b15  quarters 3 1 2 0, two bits each */
+LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+{
+    const __m256i low = _mm256_set1_epi16(0xFF);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
+}
+LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+{
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
+ * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
+ * both (0x20) and second the upper ones (0x31). */
+LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+{
+    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
+/* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
+ * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
+LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m256i low7 = _mm256_set1_epi8(0x7F), low1 = _mm256_set1_epi8(1);
+        return left ? _mm256_or_si256(_mm256_add_epi8(v, v),
+                                      _mm256_and_si256(_mm256_srli_epi16(v, 7), low1))
+                    : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
+                                      _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
+    }
+    case 2:
+        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
+                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
+    case 4:
+        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
+                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
+    default:
+        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
+                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
+{
+    return width == 1   ? _mm256_set1_epi8((char)0x80)
+           : width == 2 ? _mm256_set1_epi16((short)0x8000)
+           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
+                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
+ * no arithmetic shift: 0 > v in its place. */
+LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
+           : width == 2 ? _mm256_srai_epi16(v, 15)
+           : width == 4 ? _mm256_srai_epi32(v, 31)
+                        : _mm256_cmpgt_epi64(zero, v);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_add_epi8(a, b)
+           : width == 2 ? _mm256_add_epi16(a, b)
+           : width == 4 ? _mm256_add_epi32(a, b)
+                        : _mm256_add_epi64(a, b);
+}
+LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+{
+    return width == 1   ? _mm256_sub_epi8(a, b)
+           : width == 2 ? _mm256_sub_epi16(a, b)
+           : width == 4 ? _mm256_sub_epi32(a, b)
+                        : _mm256_sub_epi64(a, b);
+}
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
+LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
+{
+    return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
+}
+
+/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
+LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
+}
+#endif
+
+/* == kernels/vec_avx512.h ====================================================================== */
+
+/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
+ * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
+ * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
+ * where these are inlined.
+ *
+ * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
+ * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
+ * and masked loads and stores, which touch no byte whose bit is 0. */
+#if LMC__X86
+/* r[i] = p[i]; and back. */
+LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+
+/* As lmc__load_once_avx2. */
+LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
+{
+    __m512i v = _mm512_loadu_si512(p);
+#ifdef __GNUC__
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
+
+/* r[i] = v. */
+LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
+
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
+ * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
+LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+}
+LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+{
+    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+}
+
+/* And back: first, then second, are the bytes of a and b in turn. */
+LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+{
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+}
+
+/* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
+ * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
+ * bytes are shifted as on AVX2. */
+LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+{
+    switch (width) {
+    case 1: {
+        const __m512i low7 = _mm512_set1_epi8(0x7F);
+        return left ? _mm512_or_si512(_mm512_add_epi8(v, v),
+                                      _mm512_andnot_si512(_mm512_set1_epi8((char)0xFE),
+                                                          _mm512_srli_epi16(v, 7)))
+                    : _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 1), low7),
+                                      _mm512_andnot_si512(low7, _mm512_slli_epi16(v, 7)));
+    }
+    case 2: return left ? _mm512_shldi_epi16(v, v, 1) : _mm512_shldi_epi16(v, v, 15);
+    case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
+    default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
+    }
+}
+
+/* The sign bit of each element, and no other bit. */
+LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
+{
+    return width == 1   ? _mm512_set1_epi8((char)0x80)
+           : width == 2 ? _mm512_set1_epi16((short)0x8000)
+           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
+                        : _mm512_set1_epi64((long long)0x8000000000000000u);
+}
+
+/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
+ * shift: by way of a mask, which has a bit for each sign. */
+LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+{
+    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
+           : width == 2 ? _mm512_srai_epi16(v, 15)
+           : width == 4 ? _mm512_srai_epi32(v, 31)
+                        : _mm512_srai_epi64(v, 63);
+}
+
+/* Element by element, modulo 2^(8 width). */
+LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_add_epi8(a, b)
+           : width == 2 ? _mm512_add_epi16(a, b)
+           : width == 4 ? _mm512_add_epi32(a, b)
+                        : _mm512_add_epi64(a, b);
+}
+LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+{
+    return width == 1   ? _mm512_sub_epi8(a, b)
+           : width == 2 ? _mm512_sub_epi16(a, b)
+           : width == 4 ? _mm512_sub_epi32(a, b)
+                        : _mm512_sub_epi64(a, b);
+}
+#endif
+
+/* == kernels/residual.h ======================================================================== */
+
+/*
+ * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
+ * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
+ * patterns, NaN and -0 included:
+ *
+ *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
+ *               is positive now, as an integer: base without its sign bit
+ *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
+ *               the integers are in the order of the numbers
+ *     distance  d = x - base modulo 2^W
+ *
+ * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
+ * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ */
+
+LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
+                   all = sign_bit | below;
+    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
+    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
+    return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
+}
+
+LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
+                                          enum lmc__order order)
+{
+    const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
+                   all = sign_bit | below;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
+    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
+    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+}
+
+#if LMC__NEON
+#define LMC__VECTOR uint8x16_t
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/residual_vec.inl -- */
+/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
+ * for each tier, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               enum lmc__order order)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
+                                                    : LMC__ISA(minus)(v, base, width);
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              enum lmc__order order)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
+    LMC__VECTOR ordered;
+    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
+    ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+#endif
+
+#if LMC__X86
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               enum lmc__order order)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
+                                                    : LMC__ISA(minus)(v, base, width);
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              enum lmc__order order)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
+    LMC__VECTOR ordered;
+    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
+    ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__VECTOR __m512i
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               enum lmc__order order)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
+                                                    : LMC__ISA(minus)(v, base, width);
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              enum lmc__order order)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
+    LMC__VECTOR ordered;
+    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
+    ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+#endif
+
+/* == kernels/crc32c.h ========================================================================== */
+
+/*
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
+ * before, 0 at the start. The kernels of all tiers give the same.
+ *
+ * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
+ * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
+ * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ *
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *
+ * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
+ * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ */
+
+/* Product of two polynomials modulo the CRC's. */
+static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    int i;
+    for (i = 0; i < 32; i++) {
+        product ^= b & (0u - (a >> 31));
+        a <<= 1;
+        b = b >> 1 ^ (LMC__CRC_POLYNOMIAL & (0u - (b & 1)));
+    }
+    return product;
+}
+
+/*
+ * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
+ * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
+
+/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
+ * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
+LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+{
+    const uint32_t(*t)[256] = lmc__crc_table;
+    uint64_t v = lmc__load64(p) ^ crc;
+    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
+           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+}
+
+/* Three lanes are twice as fast as one. */
+static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
+{
+    crc = ~crc;
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
+        uint32_t crc1 = 0, crc2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
+            crc = lmc__crc_step8(crc, p + i);
+            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
+            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
+        }
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
+        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    }
+    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
+    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
+    return ~crc;
+}
+
+#if LMC__NEON
+/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint32_t c0 = ~crc;
+    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
+        uint32_t c1 = 0, c2 = 0;
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
+            c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
+            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE3 + i));
+            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
+        }
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c1;
+        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
+    }
+    for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    return ~c0;
+}
+#endif
+
+#if LMC__X86
+/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
+ * in each cycle. */
+LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
+    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
+ * reduced; that is left to one crc32 instruction for the sum of all three. It multiplies by x^32.
+ * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
+ * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
+ * for both. */
+LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
+    const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
+                  shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
+                  shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), shift3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+}
+
+LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
+        size_t i;
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i++) lmc__crc_lanes(c, p, i);
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    return ~(uint32_t)c[0];
+}
+
+/*
+ * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
+ * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
+ * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
+ * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
+ * time:
+ *
+ *     bytes    0         64        128       192       256       320 ...
+ *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
+ *                  |         '-----------------------------------> * x^2048 ^ w1
+ *                  '-------------------------------------> * x^2048 ^ w0
+ *
+ * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
+ * through the crc32 instruction.
+ *
+ * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
+ * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
+ * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
+ * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ */
+
+/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
+{
+    const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
+                                          : vectors == 2 ? 1
+                                          : vectors == 4 ? 2
+                                                         : 3];
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
+}
+
+/* a folded onto b, in each of the four lanes */
+LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
+{
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00),
+                                     _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
+}
+
+/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
+ * vector of all is xored with; zero from then on. */
+LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
+                                            unsigned n, __m512i *start)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < n; p++) sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+    sum[0] = _mm512_xor_si512(sum[0], *start);
+    *start = _mm512_setzero_si512();
+}
+
+/* What a message's first vector is xored with, to continue from crc: the register is added to the
+ * first 32 bits. */
+LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
+{
+    return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
+}
+
+/* The CRC of n vectors, one after the other. */
+LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
+{
+    const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__crc_fold_last);
+    __m512i sum = v[0], low;
+    __m128i x;
+    unsigned i;
+    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
+    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
+                           _mm512_clmulepi64_epi128(sum, last, 0x11));
+    x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
+    x = _mm_ternarylogic_epi64(x, _mm512_extracti32x4_epi32(low, 1),
+                               _mm512_extracti32x4_epi32(low, 2), 0x96);
+    return ~(uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)),
+                                    (uint64_t)_mm_extract_epi64(x, 1));
+}
+
+LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
+{
+    uint64_t c;
+    if (size >= 256) {
+        const __m512i k256 = lmc__crc_factor(4);
+        __m512i v[4];
+        unsigned i;
+        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
+        v[0] = _mm512_xor_si512(v[0], lmc__crc_start(crc));
+        for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
+            LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
+                lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
+        crc = lmc__crc_finish(v, 4);
+    }
+    c = (uint32_t)~crc;
+    for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
+    for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
+    return ~(uint32_t)c;
+}
+#endif
+
+/* == kernels/sum64.h =========================================================================== */
+
+/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
+ * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
+ * what that misses, and takes one addition for each vector. */
+#if LMC__X86
+/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
+ * around.) */
+LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
+{
+    uint64_t words[4];
+    lmc__store_avx2((uint8_t *)words, v);
+    return words[0] + words[1] + words[2] + words[3];
+}
+
+LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
+{
+    return lmc__sum_words_avx2(
+        _mm256_add_epi64(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
+}
+#endif
+
+/* == kernels/split_join.h ====================================================================== */
+
+/*
+ * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
+ * and written exactly, of any alignment, and none may overlap another. Of floats it is
+ * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
+ * the top one, and its sign to the lowest bit:
+ *
+ *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
+ *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
+ *                 row[1]   row[0]                              row[3]   row[2] row[1] row[0]
+ *
+ * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
+ * mantissas hardly do.
+ *
+ * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * over; those use the same steps in registers (split_join_vec.inl).
+ */
+
+/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
+ * each user defines. The flag is a constant for the scalar bodies only, which lose up to half their
+ * speed otherwise. */
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
+
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+ * decoder's input, which may end behind them. */
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                unsigned width, enum lmc__order order)
+{
+    uint64_t v[8];
+    size_t i = 0;
+    unsigned p;
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+        for (; i + 16 <= n; i += 16) {
+            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
+            uint16_t e[16];
+            int j;
+            /* all loads before the first store, or what dst might alias would stop the compiler */
+            for (j = 0; j < 16; j++) {
+                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
+                const uint16_t z = (uint16_t)(r >> 1 | r << 15);
+                e[j] = order == LMC__ORDER_NONE    ? r
+                       : order == LMC__ORDER_FLOAT ? z
+                                                   : (uint16_t)(z ^ ((0u - (r & 1u)) & 0x7FFF));
+            }
+            lmc__store16x16(dst + 2 * i, e);
+        }
+    /* a word of each plane to 8 elements */
+    for (; i + 8 <= n; i += 8) {
+        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
+        lmc__join8(dst + i * width, v, width, order);
+    }
+    /* 1 to 7 elements: as many bytes of each row, in words that are filled up with zeros */
+    if (i < n) {
+        uint8_t tail[64], in[8];
+        for (p = 0; p < width; p++) {
+            memset(in, 0, sizeof in);
+            memcpy(in, planes->row[p] + i, n - i);
+            v[p] = lmc__load64(in);
+        }
+        lmc__join8(tail, v, width, order);
+        memcpy(dst + i * width, tail, (n - i) * width);
+    }
+}
+
+/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
+ * may be 0. */
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, enum lmc__order order){
+#define LMC__CALL(w)                                                                               \
+    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
+    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
+    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
+ * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
+ * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
+ * leaves over AVX2's will do (tiers.h). */
+#if LMC__NEON
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/split_join_vec.inl -- */
+/* split and join for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
+ * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
+ * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ *
+ *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
+ *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
+ *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
+ *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
+ *
+ * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
+ * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
+ * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
+ * must be told to unroll. */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+/* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+/* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
+/* Elements to planes, in place. */
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+/* And back. */
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+/* The inverse of split_body, one vector of each plane at a time. */
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
+
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                           enum lmc__order order){
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
+/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
+#if LMC__X86
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
+
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
+                                                   enum lmc__order order)
+{
+    if (order == LMC__ORDER_INTEGER)
+        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
+    return LMC__ISA(rotate)(v, width, 1);
+}
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
+                                                     enum lmc__order order)
+{
+    r = LMC__ISA(rotate)(r, width, 0);
+    if (order == LMC__ORDER_INTEGER)
+        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
+
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, enum lmc__order order)
+{
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+#endif
+
+/* == kernels/count.h =========================================================================== */
+
+/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
+ *
+ *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
+ *     then nibbles            at most 4, which fits in 4 bits
+ *     then bytes              at most 8: here it suffices to mask once, behind the addition
+ *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
+static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
+{
+    size_t i, ones = 0;
+    for (i = 0; i + 8 <= size; i += 8) {
+        uint64_t v = lmc__load64(mask + i);
+        v = v - (v >> 1 & 0x5555555555555555u);
+        v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
+        v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+        ones += (size_t)(v * LMC__ONES8 >> 56);
+    }
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+
+#if LMC__NEON
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
+ * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
+{
+    uint32x4_t sum = vdupq_n_u32(0);
+    size_t i, ones;
+    for (i = 0; i + 64 <= size; i += 64) {
+        const uint8x16_t low =
+            vaddq_u8(vcntq_u8(vld1q_u8(mask + i)), vcntq_u8(vld1q_u8(mask + i + 16)));
+        const uint8x16_t high =
+            vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
+        sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
+    }
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
+     * bits */
+    ones = (size_t)vaddlvq_u32(sum);
+    for (; i < size; i++) ones += lmc__ones[mask[i]];
+    return ones;
+}
+#endif
+
+#if LMC__X86
+/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
+ * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
+LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
+{
+    uint64_t rest = 0;
+    size_t i, ones = 0;
+    for (i = 0; i + 32 <= size; i += 32) {
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i)) +
+                         _mm_popcnt_u64(lmc__load64(mask + i + 8)));
+        ones += (size_t)(_mm_popcnt_u64(lmc__load64(mask + i + 16)) +
+                         _mm_popcnt_u64(lmc__load64(mask + i + 24)));
+    }
+    for (; i + 8 <= size; i += 8) ones += (size_t)_mm_popcnt_u64(lmc__load64(mask + i));
+    for (; i < size; i++) rest = rest << 8 | mask[i];
+    return ones + (size_t)_mm_popcnt_u64(rest);
+}
+/* The last load is masked: bytes beyond size read as zero and are not touched. */
+LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
+{
+    __m512i ones = _mm512_setzero_si512();
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __mmask64 valid = size - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (size - i)) - 1;
+        ones =
+            _mm512_add_epi64(ones, _mm512_popcnt_epi64(_mm512_maskz_loadu_epi8(valid, mask + i)));
+    }
+    return (size_t)_mm512_reduce_add_epi64(ones);
+}
+#endif
+
+/* == kernels/merge.h =========================================================================== */
+
+/*
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
+ * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * list, mask is read exactly.
+ *
+ *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
+ *     left   3 4 4 1
+ *     right  9 8 9 7
+ *     dst    3 9 4 4 8 9 1 7
+ *
+ * An element's place is the number of mask bits of its kind before it. All tiers find the places of
+ * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
+ *
+ * Bounds. The mask decides how far the lists are read: as many bytes of right as it has ones, of
+ * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
+ * made the lists, so both are that long. A step loads a whole group of each list, wherever it
+ * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
+ * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
+ * no meaning, lie in dst's slack.
+ *
+ * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
+ * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
+ * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
+ * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
+ */
+
+/* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
+ * kind, with zeros at the others, so the two are combined by or:
+ *
+ *     m                 1 0 0 1 0 1 1 0         bit 0 first
+ *     a                 A B C D . . . .         expanded by m ^ 255:   0 A B 0 C 0 0 D
+ *     b                 R S T U . . . .         expanded by m:         R 0 0 S 0 T U 0
+ *
+ * A constant is masked in place of that; between two constants, l ^ ((l ^ r) & ones) is r at the
+ * ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                              lmc__side right)
+{
+    const uint64_t l = left.value * LMC__ONES8, r = right.value * LMC__ONES8;
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    if (a && b) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i,
+                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
+            a += lmc__min(8 - ones,
+                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            b += ones;
+        }
+    } else if (a) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
+            a += 8 - lmc__ones[m];
+        }
+    } else if (b) {
+        for (i = 0; i < n; i += 8) {
+            unsigned m = mask[i >> 3];
+            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
+            b += lmc__ones[m];
+        }
+    } else {
+        for (i = 0; i < n; i += 8)
+            lmc__store64(dst + i, l ^ ((l ^ r) & lmc__byte_mask[mask[i >> 3]]));
+    }
+}
+
+#if LMC__NEON
+/* Elements [16 j, 16 j + 16) of a step of 64: both sides' next 16 bytes are in x, and one look-up
+ * among the 32 takes the right ones. The tables have the places of eight elements; those of the
+ * second eight depend on the number c of ones in the first: lmc__merge_high has them so that |high
+ * - c| corrects both kinds. counts: ones in each byte of m; ones: in all up to it. A macro, for
+ * clang wants the number of a lane to be a literal.
+ *
+ *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
+ *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
+ *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
+ *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
+ *
+ * c is 8 at most, so 8 - c is not negative and the one instruction, vabd, is right for both kinds.
+ * before: ones in the 16 j elements before; the zeros there are 16 j - before. */
+#define LMC__MERGE16(j)                                                                            \
+    do {                                                                                           \
+        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
+        const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
+        const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
+                                      vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
+        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j));                                 \
+        if (right_list) x.val[1] = vld1q_u8(b + before);                                           \
+        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
+    } while (0)
+
+/* Steps of 64 elements. A constant fills its half of x once: whatever the place, it is found. The
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                      lmc__side right, int left_list, int right_list)
+{
+    const uint8_t *a = left.list, *b = right.list;
+    uint8x16x2_t x;
+    x.val[0] = vdupq_n_u8(left.value);
+    x.val[1] = vdupq_n_u8(right.value);
+    for (;; n -= 64, mask += 8, dst += 64) {
+        const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
+        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0),
+                       ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        LMC__MERGE16(0);
+        LMC__MERGE16(1);
+        LMC__MERGE16(2);
+        LMC__MERGE16(3);
+        if (n <= 64) return;
+        if (left_list) a += 64 - (ones >> 56);
+        if (right_list) b += ones >> 56;
+    }
+}
+
+/* Between two constants each bit, spread to a byte, chooses. */
+static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
+                             uint8_t right)
+{
+    const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n; i += 64) {
+        const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
+        LMC__UNROLL for (j = 0; j < 4; j++)
+            vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
+    }
+}
+
+static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                            lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
+    else lmc__choose_neon(dst, mask, n, left.value, right.value);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+
+/* 32 elements, in halves of 16, for byte shuffles see no more. With the mask's bits as bytes 0 or
+ * -1, sums up to each element give minus the number of ones up to it, itself included, s:
+ *
+ *     an element of the left   is number i + s     of its half's (no ones of its own)
+ *     one of the right         is number -s - 1 = ~s
+ *
+ *     i                0   1   2   3   4   5   6   7 ...     within the half
+ *     mask             0   1   0   0   1   1   0   1
+ *     sum              0  -1  -1  -1  -2  -3  -3  -4
+ *     i + sum          0   .   1   2   .   .   3   .         places in left
+ *     ~sum             .   0   .   .   1   2   .   3         places in right
+ *
+ * What stands at the dots does not matter: the blend takes the other side there. The second half's
+ * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
+ * right, so each half is loaded from its own place, within 32 bytes from a and b.
+ *
+ * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
+LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
+                                                const uint8_t *b, __m256i l, __m256i r,
+                                                int left_list, int right_list)
+{
+    const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
+                                        2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m256i sum = one;
+    if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
+    if (left_list)
+        l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
+    if (right_list)
+        r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
+                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
+    return lmc__blend_avx2(one, r, l);
+}
+LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
+                                              __m256i l, __m256i r, int left_list, int right_list)
+{
+    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
+                                  b, l, r, left_list, right_list);
+}
+
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
+ * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
+ * are the ones before elements 16, 32 and 48. Returns the number of all. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
+                                          int right_list)
+{
+    const uint64_t m = lmc__load64(mask);
+    const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
+                 c3 = (size_t)_mm_popcnt_u64(m << 16);
+    const __m256i bits = lmc__load_bits_avx2(mask);
+    out[0] =
+        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
+    if (left_list) a += 32 - c2;
+    if (right_list) b += c2;
+    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
+                                    right_list);
+    return (size_t)_mm_popcnt_u64(m);
+}
+
+/* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
+ * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
+ * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
+ * steps of 64, which count, move and test half as often. */
+LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
+                                           lmc__side left, lmc__side right, int left_list,
+                                           int right_list)
+{
+    const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m256i out[2];
+        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        lmc__store_avx2(dst + i, out[0]);
+        lmc__store_avx2(dst + i + 32, out[1]);
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
+    }
+    if (i + 32 <= n) {
+        const uint32_t m = lmc__load32(mask + i / 8);
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 32 - ones;
+        if (right_list) b += ones;
+        i += 32;
+    }
+    if (i < n)
+        lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
+                                                      r, left_list, right_list));
+}
+
+LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                      lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
+}
+#endif
+
+#if LMC__X86
+/* vpexpandb is the merge of one side: it puts consecutive bytes to the places of the mask's ones
+ * and leaves the other places as they are. So the right side is expanded onto the left one:
+ *
+ *     m                            0 1 0 0 1 1 0 1
+ *     v = expand(x, ~m, a)         A . B C . . D .
+ *     expand(v, m, b)              A R B C S T D U */
+LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
+                                                  __m512i l, __m512i r, int left_list,
+                                                  int right_list)
+{
+    __m512i v = l;
+    if (left_list) { /* the merge-masked form, which has no false dependency */
+        const __m512i x = _mm512_loadu_si512(a);
+        v = _mm512_mask_expand_epi8(x, ~m, x);
+    }
+    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
+                      : _mm512_mask_mov_epi8(v, m, r);
+}
+
+/* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
+ * has come to, so a load may begin at the list's end: all of the slack. */
+LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                               lmc__side left, lmc__side right, int left_list,
+                                               int right_list)
+{
+    const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
+    const uint8_t *a = left.list, *b = right.list;
+    size_t i;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint64_t m = lmc__load64(mask + i / 8);
+        const size_t ones = (size_t)_mm_popcnt_u64(m);
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
+    }
+    if (i < n)
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r,
+                                                            left_list, right_list));
+}
+
+LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                          lmc__side left, lmc__side right)
+{
+    if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
+    else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
+    else if (right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 0, 1);
+    else lmc__merge_body_avx512(dst, mask, n, left, right, 0, 0);
+}
+#endif
+
+#if LMC__SIMDE
+/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
+static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                             lmc__side right)
+{
+    if (left.list || right.list) lmc__merge_avx2(dst, mask, n, left, right);
+    else lmc__merge_scalar(dst, mask, n, left, right);
+}
+#endif
+
+/* == kernels/flatten.h ========================================================================= */
+
+/*
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * element is a number of so many bits, and the node is `depth` bit planes, the most significant
+ * first, of ceil(n / 8) bytes each:
+ *
+ *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
+ *     plane 0         1 0 1 0 ...
+ *     plane 1         0 1 1 0 ...
+ *     plane 2         1 0 1 0 ...
+ *
+ * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
+ * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
+ * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
+ * elements; a plane is shifted out of, or into, the bytes of that vector.
+ *
+ * One flat node of depth D takes the place of 2^D - 1 inner nodes: no partition, no merge, no bytes
+ * that are moved D times. src[i] is a rank, and a node's leaves are consecutive ones, so that rank
+ * - first is the number; any number of D bits is a leaf, so a decoder has nothing to check but the
+ * unused bits.
+ *
+ * Exactly means more here than elsewhere: planes stand one behind the other without a gap, at any
+ * byte, and a step goes through all of them. A store of a few bytes too many at the end of plane d
+ * would spoil the start of plane d + 1, which the first step has written. So the last step's masks
+ * go through a word from which ceil((n - i) / 8) bytes are copied. src and dst are lists, so their
+ * last vectors need no care; what src's slack holds is masked out, and what dst's gets is of no
+ * meaning. bits and the list must not overlap.
+ */
+
+/* v = 2 v + bit for eight bytes at once: they stay below 64, so no bit leaves its byte. Each is a
+ * number of `depth` bits, also behind n, so symbols is not read beyond its entries. */
+static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
+                                  const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    size_t i;
+    unsigned d, j;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = 0;
+        for (d = 0; d < depth; d++)
+            v = v << 1 | (lmc__byte_mask[bits[d * row + (i >> 3)]] & LMC__ONES8);
+        for (j = 0; j < 8; j++) dst[i + j] = symbols[v >> 8 * j & 63];
+    }
+}
+
+#if LMC__NEON
+/* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
+ * inserts it above the lowest bit of its first operand, which is that of 0 or 255, the plane's bit:
+ * 2 v + bit in one instruction. vqtbl4 looks up 64 symbols in four registers. */
+LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
+                                       uint8x16x4_t table, unsigned depth)
+{
+    uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
+    unsigned j;
+    for (; depth-- != 0; bits += row) {
+        const uint8x8_t m = lmc__load_mask_neon(bits, n);
+        LMC__UNROLL for (j = 0; j < 4; j++) v[j] =
+            vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
+    }
+    LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
+}
+
+/* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
+static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
+                                unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    uint8x16x4_t table;
+    uint8_t padded[64];
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, symbols, (size_t)1 << depth);
+    table = lmc__load64_neon(padded);
+    for (; n >= 64; n -= 64, dst += 64, bits += 8)
+        lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
+    if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+/* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
+ * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
+ * looked up; bits 4 and 5 of v choose:
+ *
+ *     v            00 r r pppp                row r, place p
+ *     row_of       r                          v >> 4, less what a 16-bit shift brings in
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on
+ *
+ * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
+ * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
+ * one, load_mask reads exactly: the last plane ends where input may end. */
+LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
+{
+    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                                  _mm256_shuffle_epi8(table[t], v), out);
+        }
+    }
+    return out;
+}
+
+LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                               const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    __m256i table[4];
+    uint8_t padded[64];
+    size_t i;
+    unsigned d, t;
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, symbols, (size_t)1 << depth);
+    for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint8_t *plane = bits + i / 8;
+        __m256i v = _mm256_setzero_si256(), w = v;
+        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
+        { /* v = 2 v + bit */
+            __m256i m;
+            if (d >= depth) break;
+            m = lmc__load_bits_avx2(plane);
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
+            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
+        }
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
+        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
+    }
+    for (; i < n; i += 32) {
+        __m256i v = _mm256_setzero_si256();
+        for (d = 0; d < depth; d++)
+            v = _mm256_sub_epi8(
+                _mm256_add_epi8(v, v),
+                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
+    }
+}
+
+LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                          const uint8_t *symbols, unsigned depth)
+{
+    switch (depth) { /* what is a constant is faster */
+    case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
+    case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
+    case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
+    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
+    }
+}
+#endif
+
+#if LMC__X86
+/* Each plane's 64 bits are the mask of an addition of its weight: bits that are added are distinct,
+ * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
+ * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
+ * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
+LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                                   const uint8_t *symbols, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i table = _mm512_maskz_loadu_epi8(
+        depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols);
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 64) {
+        const uint8_t *plane = bits;
+        __m512i v = _mm512_setzero_si512();
+        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
+        {
+            __mmask64 m;
+            if (d >= depth) break;
+            m = n - i >= 64 ? lmc__load64(plane + i / 8) : lmc__load_mask(plane, i, n);
+            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1u << (depth - 1 - d))));
+        }
+        _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
+    }
+}
+
+LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                              const uint8_t *symbols, unsigned depth)
+{
+    if (depth == 2) lmc__unflatten_body_avx512(dst, bits, n, symbols, 2);
+    else lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
+}
+#endif
+
+/* == kernels/strip.h =========================================================================== */
+
+/*
+ * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
+ * go through a block and through memory.
+ *
+ * Each of them does what several kernels could do one after the other: checksum, split, map,
+ * partition, say. But a block does not fit into the first cache, and every pass over it would read
+ * from the second what the pass before wrote there. So they take a strip of the block through all
+ * stages, then the next one:
+ *
+ *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
+ *   AVX2                  all stages in one loop over the strip's vectors
+ *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
+ *                         computes in vector registers, needs no bytes in memory
+ *
+ * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
+ * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ *
+ * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
+ * the kernels of the tier do the rest of the block, strip by strip. */
+
+/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+ * stays in a first cache of 32 KiB. */
+#define LMC__STRIP_SIZE 8192u
+
+/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+ * begins with a byte of the mask and ends with a step of any tier. */
+#define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
+
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
+ * n_right, of split_root only: ones in their part of the root's mask. */
+typedef struct lmc__progress {
+    size_t n, n_right;
+    uint32_t crc;
+    uint64_t sum; /* of its words, where it is wanted */
+} lmc__progress;
+
+LMC__INLINE lmc__progress lmc__no_progress(void)
+{
+    lmc__progress none;
+    none.n = none.n_right = 0;
+    none.crc = 0;
+    none.sum = 0;
+    return none;
+}
+
+#if LMC__X86
+/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
+ * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
+#define LMC__LOOP_AVX2 static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP_AVX512 static __attribute__((noinline)) LMC__AVX512
+
+#define LMC__PAGE 4096u
+
+/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
+ * page behind the one of data[i]. The first access to a page waits until its address is translated,
+ * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
+ * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
+ * no access: where the data ends before that page, it does no harm. */
+LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
+{
+    if (i % LMC__PAGE == 0)
+        __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
+}
+
+/* Encoders have looked at samples all over the block. That has broken the order of reads by which
+ * the hardware foresees the next ones: fetch so many bytes ahead. */
+#define LMC__FETCH_AHEAD 4096u
+
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    size_t at, i;
+    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
+            lmc__crc_lanes(c, p + at, i);
+            lmc__crc_lanes(c, p + at, i + 1);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    return ~(uint32_t)c[0];
+}
+
+/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
+ * block. */
+LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
+                                                unsigned width, unsigned p)
+{
+    LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
+}
+
+/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
+ * end of the block. */
+LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
+{
+    return (streaming.next_size + n - 1) / n;
+}
+
+/* Fetches the share of the 64 elements from number i on, line by line. */
+LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
+                                               size_t per_element)
+{
+    const size_t end = lmc__min((i + 64) * per_element, streaming.next_size);
+    size_t at;
+    for (at = i * per_element; at < end; at += LMC__LINE) {
+        lmc__touch_ahead(streaming.next, at);
+        LMC__PREFETCH(streaming.next + at);
+    }
+}
+
+/*
+ * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
+ * together from the end of one vector and the start of the next; `head` bytes of dst stand before
+ * its first full line:
+ *
+ *   vectors        |      v0       |      v1       |      v2       |
+ *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
+ *
+ * line i = bytes [head, 64) of vector i, then [0, head) of vector i + 1. The head is stored from
+ * v0, the tail from the last vector, both masked: nothing outside of dst is written. */
+typedef struct lmc__streamer_avx512 {
+    unsigned head;
+    __m512i shift, last; /* places of a line's bytes in the two vectors; the vector before */
+} lmc__streamer_avx512;
+
+LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
+{
+    lmc__streamer_avx512 s;
+    s.head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    s.shift = _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(s.head));
+    s.last = _mm512_setzero_si512();
+    return s;
+}
+
+/* The next vector of dst, which is at `at`. */
+LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
+                                           int is_first)
+{
+    if (is_first) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << s->head) - 1, v);
+    else
+        _mm512_stream_si512((__m512i *)(void *)(at + s->head - 64),
+                            _mm512_permutex2var_epi8(s->last, s->shift, v));
+    s->last = v;
+}
+
+/* The last 64 - head bytes before `end`, where the next vector would be. */
+LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
+{
+    _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
+                            _mm512_permutex2var_epi8(s->last, s->shift, s->last));
+}
+
+/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
+ * whole. What stands before the first line and behind the last one is copied plainly. */
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i =
+        lmc__min(size, (0 - (uintptr_t)dst) &
+                           (LMC__LINE -
+                            1)); /* whole lines only: parts of one would wait for it to be read */
+    memcpy(dst, src, i);
+    for (; i + LMC__LINE <= size; i += LMC__LINE) {
+        _mm256_stream_si256((__m256i *)(void *)(dst + i),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+    }
+    memcpy(dst + i, src + i, size - i);
+}
+#endif
+
+/* == kernels/join_root.h ======================================================================= */
+
+/*
+ * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
+ * split_root:
+ *
+ *   source->planes->row[0 .. width)
+ *     |
+ *     |   row[root->plane], if root is not NULL, is yet to be made:
+ *     |     root->mask, left, right --merge--> bytes of the plane
+ *     |
+ *     +--join, out of residuals in source->order--> dst --crc32c--> the result
+ *
+ * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if
+ * that is less, to work in. The row of a plane that is yet to be made is not
+ * looked at. If streaming.is_on, dst is written past the caches where the tier can.
+ *
+ * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
+ * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
+ * overlaps none of them.
+ *
+ * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
+ * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
+ * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
+ * fail.
+ *
+ * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
+ * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
+ * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
+ * to be done with it, the CRC above all, must be done before. */
+
+/* What is left of a side when `used` bytes of its list are. */
+LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
+{
+    if (side.list) side.list += used;
+    return side;
+}
+
+/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
+ * Returns that number for the next strip. */
+static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
+                              size_t i, size_t m, size_t n_right)
+{
+    const lmc__merged *const root = source->root;
+    const unsigned width = source->width;
+    lmc__const_planes strip;
+    unsigned p;
+    for (p = 0; p < width; p++) strip.row[p] = source->planes->row[p] + i;
+    if (root) {
+        const uint8_t *const mask = root->mask + i / 8;
+        k->merge(root->row, mask, m, lmc__rest_of_side(root->left, i - n_right),
+                 lmc__rest_of_side(root->right, n_right));
+        strip.row[root->plane] = root->row;
+        n_right += k->count_ones(mask, (m + 7) / 8);
+    }
+    k->join(dst, &strip, m, width, source->order);
+    return n_right;
+}
+
+/* Without snapshots nobody wants one. */
+#define LMC__SUM64(k, p, size) 0
+
+/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
+ * tiers end with. */
+static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
+                                 const lmc__join_source *source, size_t n, lmc__progress done,
+                                 uint64_t *sum)
+{
+    const unsigned width = source->width;
+    size_t i, m, n_right = 0;
+    if (source->root && done.n < n) n_right = k->count_ones(source->root->mask, done.n / 8);
+    for (i = done.n; i < n; i += m) {
+        m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
+        n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
+        if (sum) done.sum += LMC__SUM64(k, dst + i * width, m * width);
+        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+    }
+    if (sum) *sum = done.sum;
+    return done.crc;
+}
+
+/* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */
+static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                                      size_t n, lmc__streaming streaming)
+{
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
+}
+
+#if LMC__X86
+/*
+ * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
+ * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
+ * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
+ * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ *
+ *   strip                 0        1        2             last
+ *   made in buffer        0        1        0             last % 2
+ *
+ *   make             |----0---|----1---|----2---|- ... --|--last--|
+ *   drain                     |----0---|----1---|- ... --|--------|--last--|
+ *                    \___a____/\_____________ b ________________/\____c___/
+ *
+ *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
+ *
+ * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
+ * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ *
+ *   strip s in its buffer      |(head)|            ...                    |slack|
+ *   copied to dst + head              |  vector | vector | ... | vector      |
+ *
+ * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
+ * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
+ * s, long before the last step of draining reads it. At both ends plain stores that may overlap
+ * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
+ * is streamed, and its last 32 bytes are stored where they belong.
+ *
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
+ * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+
+/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
+
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
+ * bits of addresses: a load may wait for a store before it that has the same ones, until that has
+ * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
+ * the other, so without a gap each load would meet the store before it; and with one of 64 the one
+ * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
+ * 32 vectors earlier, or 96 when the buffers have changed places. */
+#define LMC__STRIP_GAP 1024u
+typedef struct lmc__strip_buffers {
+    uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
+} lmc__strip_buffers;
+
+/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
+ * step would go is masked, with no bits for constants, all bits for lists. */
+typedef struct lmc__side_cursor {
+    const uint8_t *at;
+    size_t mask;
+} lmc__side_cursor;
+
+/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
+ * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
+LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
+                                                      uint8_t constant[64])
+{
+    lmc__side_cursor cursor;
+    memset(constant, side.value, 64);
+    cursor.at = side.list ? side.list + used : constant;
+    cursor.mask = side.list ? ~(size_t)0 : 0;
+    return cursor;
+}
+
+/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
+ * `head` bytes into a buffer. */
+LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
+                                            unsigned width)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) _mm256_stream_si256(
+        (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
+}
+
+/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
+LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
+                                                        const lmc__join_source *source, size_t n,
+                                                        unsigned width, enum lmc__order order,
+                                                        int can_merge, lmc__streaming streaming,
+                                                        lmc__strip_buffers *buffers)
+{
+    const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
+    const lmc__merged *const root = can_merge ? source->root : NULL;
+    const lmc__const_planes rows = *source->planes;
+    const __m256i zero = _mm256_setzero_si256();
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    const uint8_t *mask = NULL;
+    uint8_t *from, *to = buffers->strip[0], constant[2][64];
+    lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
+    lmc__progress done = lmc__no_progress();
+    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
+    __m256i v[8], top[2];
+    unsigned p, h;
+    lmc__store_avx2(dst, lmc__load_avx2(to));
+    if (root) {
+        mask = root->mask;
+        left = lmc__open_side_avx2(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side_avx2(root->right, n_right, constant[1]);
+    }
+    for (i = n_strip; i + n_strip <= n; i += n_strip) {
+        uint8_t *const out = dst + (i - n_strip) * width + head;
+        from = to;
+        to = buffers->strip[i / n_strip & 1];
+        if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
+        for (j = 0; j < n_strip; j += 64) {
+            const size_t at = j * width, out_at = (i - n_strip) * width + at;
+            /* Fetch what is read next at the speed of what is written now: it is compressed, and
+             * so the shorter of the two. */
+            lmc__touch_ahead(dst, out_at);
+            if (out_at < streaming.next_size) {
+                lmc__touch_ahead(streaming.next, out_at);
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
+            }
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            if (root) {
+                const size_t ones =
+                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                left.at += (64 - ones) & left.mask;
+                right.at += ones & right.mask;
+            }
+            LMC__UNROLL for (h = 0; h < 2; h++)
+            {
+                const size_t half = at + 32 * width * h;
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
+                if (width >= 8) lmc__join_step_avx2(v, width, 4);
+                if (width >= 4) lmc__join_step_avx2(v, width, 2);
+                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                if (order)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        lmc__from_residuals_avx2(v[p], width, order);
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
+                if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+                lmc__copy_stream_avx2(out, from + head, half, width);
+            }
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
+        lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
+    lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
+    done.n = i;
+    if (streaming.sum) done.sum += LMC__SUM64(k, to, LMC__STRIP_SIZE);
+    done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    return done;
+}
+
+/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
+LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
+                                              lmc__join_source source, size_t n,
+                                              lmc__streaming streaming)
+{
+    const unsigned width = source.width;
+    const enum lmc__order order = source.order;
+    lmc__progress done = lmc__no_progress();
+    lmc__strip_buffers buffers;
+    if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
+        (!source.root || source.root->plane == width - 1))
+        switch (width) {
+#define LMC__CALL(w, can_merge)                                                                    \
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
+        case 1: LMC__CALL(1, 1); break;
+        case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
+            if (source.root) LMC__CALL(2, 1);
+            else LMC__CALL(2, 0);
+            break;
+        case 4: LMC__CALL(4, 1); break;
+        default: LMC__CALL(8, 1);
+#undef LMC__CALL
+        }
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
+}
+
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
+ * streams as in strip.h.
+ *
+ *     mask, left, right --merge--> top plane ------------+
+ *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
+ *                                                                            +--> store or stream
+ *
+ * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
+ * vector by vector, hence behind the order. */
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
+    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
+    lmc__streaming streaming, int streams, int has_root)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const lmc__merged *const root = has_root ? source->root : NULL;
+    const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
+    const size_t per_element = lmc__next_per_element(streaming, n);
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
+                          r = start;
+    const uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    lmc__progress done = lmc__no_progress();
+    size_t i;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    if (has_root) {
+        mask = root->mask;
+        left = root->left.list;
+        right = root->right.list;
+        l = _mm512_set1_epi8((char)root->left.value);
+        r = _mm512_set1_epi8((char)root->right.value);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        lmc__touch_ahead(dst, i * width);
+        if (streams) lmc__fetch_next_avx512(streaming, i, per_element);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
+        if (has_root) {
+            const uint64_t m = lmc__load64(mask + i / 8);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            v[width - 1] =
+                lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
+            if (left) left += 64 - ones;
+            if (right) right += ones;
+        } else {
+            v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
+        }
+        if (width >= 8) lmc__join_step_avx512(v, width, 4);
+        if (width >= 4) lmc__join_step_avx512(v, width, 2);
+        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__from_residuals_avx512(v[p], width, order);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const at = dst + i * width + 64 * p;
+            if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
+            else lmc__store_avx512(at, v[p]);
+        }
+        if (streaming.sum)
+            LMC__UNROLL for (p = 0; p < width; p++) words = _mm512_add_epi64(words, v[p]);
+        lmc__crc_add_avx512(sum, fold, v, width, &start);
+    }
+    if (i) {
+        done.crc = lmc__crc_finish(sum, width);
+        done.sum = lmc__sum_words_avx512(words);
+        if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
+    }
+    done.n = i;
+    return done;
+}
+
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root)                                                               \
+    lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
+#define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
+    LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
+        uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        const enum lmc__order order = source->order;                                               \
+        const int streams = streaming.is_on;                                                       \
+        if (width == 8) return LMC__LOOP(streams, source->root != NULL);                           \
+        if (source->root) return streams ? LMC__LOOP(1, 1) : LMC__LOOP(0, 1);                      \
+        return streams ? LMC__LOOP(1, 0) : LMC__LOOP(0, 0);                                        \
+    }
+LMC__DEFINE_JOIN_ROOT(1)
+LMC__DEFINE_JOIN_ROOT(2)
+LMC__DEFINE_JOIN_ROOT(4)
+LMC__DEFINE_JOIN_ROOT(8)
+#undef LMC__DEFINE_JOIN_ROOT
+#undef LMC__LOOP
+
+LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
+                                                  lmc__join_source source, size_t n,
+                                                  lmc__streaming streaming)
+{
+    lmc__progress done = lmc__no_progress();
+    if (!source.root || source.root->plane == source.width - 1) switch (source.width) {
+        case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
+        case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
+        case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
+        default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
+        }
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
+}
+#endif
+
+/* == kernels/classes.h ========================================================================= */
+
+/*
+ * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
+ * counts[c] for each class c of the grouping.
+ *
+ * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
+ * it without a word in the block. The classes are intervals of keys, one behind the other:
+ *
+ *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
+ *   class     |    0    |      1      |       2       |
+ *
+ * Vectors never name a class. They compare 16, 32 or 64 keys at once with the highest key of class
+ * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
+ * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
+ * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ *
+ *     keys               126  120   97  125  126  118 ...       t = 100, 121
+ *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
+ *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
+ *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
+ *
+ * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
+ * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
+ * comparisons a step, so that few classes are fast.
+ *
+ * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
+ * elements how many of them are in class c or before, a row of bytes for each class but the last.
+ * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
+ * for whole steps of LMC__TALLY_STEP elements.
+ *
+ * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
+ * set_highest_* are for group and ungroup too.
+ */
+
+/* A block of a delta: what group and ungroup are called with. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    enum lmc__order order;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
+#define LMC__TALLY_STEP 512u
+#define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
+
+/* Bytes from one row of a tally to the next: LMC__PAD more than are used, for loads of vectors. */
+LMC__INLINE size_t lmc__tally_row(size_t n)
+{
+    return n / LMC__TALLY_STEP * LMC__TALLY_GROUPS + LMC__PAD;
+}
+
+/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
+ * that CRC-32C; next[c] of them are in class c. */
+typedef struct lmc__delta_progress {
+    size_t n, next[LMC__MAX_CLASSES];
+    uint32_t crc;
+} lmc__delta_progress;
+
+/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
+ * seven bits there; its sign follows them. */
+LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
+{
+    return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
+}
+
+/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
+ * ascend: one pass over both. */
+static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
+{
+    unsigned key, c = 0;
+    for (key = 0; key < 256; key++) {
+        while (c < grouping->n_classes - 1 && key >= grouping->threshold[c]) c++;
+        classes[key] = (uint8_t)c;
+    }
+}
+
+LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                         size_t n, unsigned width, const lmc__grouping *grouping)
+{
+    uint8_t classes[256];
+    size_t i;
+    lmc__set_class_table(classes, grouping);
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
+}
+
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
+{
+#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                      size_t n, unsigned width, const lmc__grouping *grouping,
+                                      uint8_t *tally)
+{
+    (void)tally;
+    lmc__count_elements(counts, base, n, width, grouping);
+}
+
+#if LMC__NEON
+/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. Width 4, an element as its bytes, the
+ * lowest first, its 32 bits being s eeeeeeee m...:
+ *
+ *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
+ *     >> 23             eeeeeeee 0000000s 00000000 00000000
+ *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
+ *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
+ *
+ * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
+LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
+{
+    uint8x16_t v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
+        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
+                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
+    /* halving: 8 vectors to 4, 4 to 2, 2 to 1; from here on width is a matter of how often */
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
+    return lmc__even_neon(v[0], v[1]);
+}
+
+/* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */
+LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
+                                       const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
+    highest[c] = vdupq_n_u8(255);
+}
+
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
+ * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
+ * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_neon(highest, grouping);
+    while (i + 16 <= n) {
+        const size_t end =
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
+        uint8x16_t sum[LMC__MAX_CLASSES];
+        for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
+        for (; i < end; i += 16) {
+            uint8x16_t keys;
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_neon(base + i * width + 16 * p);
+            keys = lmc__keys_neon(b, width);
+            /* minus -1 is plus 1 */
+            for (c = 0; c + 1 < n_classes; c++)
+                sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+        }
+        /* before a byte of them can overflow */
+        for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
+    }
+    /* The rest first, since that sets the counts; then what class c adds to those before it. */
+    up_to[n_classes - 1] = i;
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                    unsigned width, const lmc__grouping *grouping, uint8_t *tally)
+{
+    (void)tally;
+#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
+#if LMC__X86
+/* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
+ * elements across the halves, so keys stand as the planes' bytes do after a split. */
+LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
+{
+    __m256i v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
+                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
+                                                                : _mm256_srli_epi64(b[p], 55);
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
+    return lmc__even_avx2(v[0], v[1]);
+}
+
+/* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
+LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
+                                            const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
+    highest[c] = _mm256_set1_epi8((char)255);
+}
+
+/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
+ * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
+ * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
+ * of eight groups these are bytes side by side, and then the four are added. To count by the ones
+ * of masks would take half as long again.
+ *
+ *     group 0      7  9  4 12        each in 64 bits
+ *     group 1      3  8  8  8        shifted by a byte, and so on
+ *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
+ *
+ * tally: where the step's bytes of class 0 go, or NULL. */
+LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
+                                           size_t row, const uint8_t *base, unsigned width,
+                                           const __m256i *threshold, unsigned n_classes)
+{
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
+    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
+    unsigned v, p, c;
+    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
+        keys[v] = lmc__keys_avx2(b, width);
+    }
+    for (c = 0; c + 1 < n_classes; c++) {
+        __m256i all = zero;
+        __m128i groups;
+        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
+        {
+            const __m256i sum = _mm256_add_epi8(
+                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
+                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
+        }
+        groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+        groups = _mm_add_epi8(groups, _mm_unpackhi_epi64(groups, _mm_setzero_si128()));
+        if (tally) _mm_storel_epi64((__m128i *)(void *)(tally + c * row), groups);
+        up_to[c] +=
+            (uint32_t)_mm_cvtsi128_si32(_mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
+    }
+}
+
+/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
+ * than the hardware looks ahead, so the next one is fetched. */
+LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                   const uint8_t *base, size_t n, unsigned width,
+                                                   const lmc__grouping *grouping, uint8_t *tally)
+{
+    const size_t row = lmc__tally_row(n);
+    const unsigned n_classes = grouping->n_classes;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
+    __m256i threshold[LMC__MAX_CLASSES];
+    unsigned c, j;
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const bytes = base + i * width;
+        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
+                             n_classes);
+    }
+    up_to[n_classes - 1] = i;
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally){
+#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* The keys of 64 elements, of `width` vectors: as on NEON. */
+LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
+{
+    __m512i v[8];
+    unsigned p;
+    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
+    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
+                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
+                                                                : _mm512_srli_epi64(b[p], 55);
+    if (width >= 8)
+        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    if (width >= 4)
+        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
+    return lmc__even_avx512(v[0], v[1]);
+}
+
+/* As on NEON. */
+LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
+                                                const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
+    highest[c] = _mm512_set1_epi8((char)255);
+}
+
+/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
+ * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
+ * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
+ * class are brought together.
+ *
+ *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
+ *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
+ *     bit 1       1  0  0     0    0 ...    -->    of        1...
+ *     ...                                          elements
+ *
+ * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
+ * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * faster by it. */
+typedef struct lmc__finder {
+    __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
+    unsigned n_sets;                        /* of eight classes: 1 or 2 */
+} lmc__finder;
+
+/* up_to: masks of the elements of each class *or before*. */
+LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
+                                        int up_to)
+{
+    unsigned set, v, c;
+    finder->n_sets = grouping->n_classes > 8 ? 2 : 1;
+    for (set = 0; set < LMC__MAX_CLASSES / 8; set++)
+        for (v = 0; v < 4; v++) {
+            const __m512i keys =
+                _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(64 * v));
+            __m512i table = lmc__splat_avx512((up_to ? 0xFFFF : 1u) >> 8 * set);
+            for (c = 1; c < grouping->n_classes; c++)
+                table = _mm512_mask_mov_epi8(
+                    table,
+                    _mm512_cmpge_epu8_mask(keys, lmc__splat_avx512(grouping->threshold[c - 1])),
+                    lmc__splat_avx512((up_to ? 0xFFFFu << c : 1u << c) >> 8 * set));
+            finder->table[set][v] = table;
+        }
+}
+
+LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
+{
+    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    const __m512i reversed = _mm512_broadcast_i32x4(
+                      _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
+                  diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
+                  columns = lmc__load_avx512(lmc__columns);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], keys, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], keys, table[3]),
+                  bits = _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(keys), high);
+    return _mm512_permutexvar_epi8(
+        columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
+}
+
+/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
+ * class c, and before[g][c] is how many of the class there are before the group. They are found in
+ * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
+ * and what is made with them would take a hundred cycles, too many for steps to overlap. */
+#define LMC__FOUND_GROUPS 8u
+typedef struct lmc__found {
+    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+} lmc__found;
+
+/* n_of: elements of each class so far; those of the groups are added. */
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
+                                      unsigned set, const uint8_t *base, size_t n_groups,
+                                      unsigned width)
+{
+    const __m512i own[4] = {table[0], table[1], table[2], table[3]};
+    __m512i sum = n_of[set];
+    size_t g;
+    unsigned p;
+    for (g = 0; g < n_groups; g++) {
+        __m512i b[8], m;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(base + 64 * (g * width + p));
+        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+        _mm512_storeu_si512(&found->mask[g][8 * set], m);
+        _mm512_storeu_si512(&found->before[g][8 * set], sum);
+        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
+    }
+    n_of[set] = sum;
+}
+LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
+                                          const lmc__finder *finder, const uint8_t *base,
+                                          size_t n_groups, unsigned width)
+{
+    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
+    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+}
+
+/* n_of, at the end of a loop. */
+LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
+                                         const __m512i n_of[LMC__MAX_CLASSES / 8])
+{
+    uint64_t words[LMC__MAX_CLASSES];
+    unsigned c;
+    _mm512_storeu_si512(words, n_of[0]);
+    _mm512_storeu_si512(words + 8, n_of[1]);
+    for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
+}
+
+/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
+ * tally's. */
+LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
+                                                       const lmc__grouping *grouping,
+                                                       uint8_t *tally)
+{
+    const unsigned n_classes = grouping->n_classes;
+    const size_t row = lmc__tally_row(n);
+    size_t i;
+    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
+    uint64_t in_classes[LMC__MAX_CLASSES];
+    lmc__finder finder;
+    unsigned v, p, c, set;
+    lmc__set_finder(&finder, grouping, 1);
+    up_to[0] = up_to[1] = _mm512_setzero_si512();
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
+        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
+        {
+            const size_t at = i + 64 * v;
+            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                lmc__fetch_ahead_avx512(base, at, n, width, p);
+                b[p] = lmc__load_avx512(base + at * width + 64 * p);
+            }
+            keys[v] = lmc__keys_avx512(b, width);
+        }
+        groups[0] = groups[1] = _mm512_setzero_si512();
+        for (set = 0; set < finder.n_sets; set++)
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
+                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
+                                                   keys[v], finder.table[set])),
+                                               8 * v));
+        for (set = 0; set < finder.n_sets; set++) {
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            up_to[set] =
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
+        }
+        if (tally)
+            for (c = 0; c + 1 < n_classes; c++)
+                lmc__store64(tally + c * row + i / 64, in_classes[c]);
+    }
+    lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
+    lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    for (c = 0; c < n_classes; c++)
+        counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
+}
+
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
+{
+#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
+/* == kernels/ungroup.h ========================================================================= */
+
+/*
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
+ * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
+ * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
+ * make a residual, which with base's element gives the element of dst. dst may be base: a step
+ * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ *
+ * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
+ * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
+ * give zero: so the classes are combined by or.
+ *
+ *     class of the element             0  1  1  0  1  0  0  1
+ *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
+ *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
+ *
+ * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
+ * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
+ * follows from base alone, and the decoder has made the lists as long as count_classes says of the
+ * same base; so no list is overrun, whatever the block holds.
+ *
+ * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
+ * frequent one (what has not changed), needs nothing at all. */
+
+/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
+ * classes' elements here, also of those without a list: nothing depends on it then. The loops below
+ * leave such counts behind (NEON), or not; a class without lists reads none of them. */
+LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
+                                   const lmc__delta_block *block, unsigned width,
+                                   const lmc__delta_progress *done)
+{
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
+    uint8_t class_of[256];
+    size_t next[LMC__MAX_CLASSES], i;
+    unsigned p;
+    memcpy(next, done->next, sizeof next);
+    lmc__set_class_table(class_of, own.grouping);
+    for (i = done->n; i < own.n; i++) {
+        const uint64_t b = lmc__load_element(own.base, i, width);
+        const unsigned c = class_of[lmc__key(b, width)];
+        const size_t at = next[c]++;
+        uint64_t r = 0;
+        /* a natural plane has a byte for each element, in place i; a class's list is at its own
+         * place */
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
+            r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
+        }
+        r = own.order == LMC__ORDER_FLOAT ? lmc__restore_element(r, b, width, LMC__ORDER_FLOAT)
+                                          : lmc__restore_element(r, b, width, LMC__ORDER_INTEGER);
+        lmc__store_element(dst, i, r, width);
+    }
+}
+
+/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
+ * end with. done->next says how far each class's lists were used up by the loop before, so the two
+ * need not agree on anything else. The CRC goes over what has just been written. */
+static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
+                                  const lmc__class_sides *sides, const lmc__delta_block *block,
+                                  const lmc__delta_progress *done)
+{
+    const size_t from = done->n * block->width, end = block->n * block->width;
+    switch (block->width) {
+    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
+    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
+    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
+    default: lmc__ungroup_body(dst, sides, block, 8, done);
+    }
+    return k->crc32c(done->crc, dst + from, end - from);
+}
+
+/* The scalar tier: all of it is the rest. It does not stream. */
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                    const lmc__class_sides *sides, size_t n, unsigned width,
+                                    enum lmc__order order, const lmc__grouping *grouping,
+                                    lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    lmc__delta_progress done = {0, {0}, 0};
+    (void)streaming;
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+}
+
+#if LMC__NEON || LMC__X86
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
+ * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+ *
+ * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
+typedef struct lmc__spread {
+    lmc__class_sides from;
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+} lmc__spread;
+
+/* Once a block. memset gives all other sides a NULL list and the value 0. */
+static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
+                               const lmc__delta_block *block)
+{
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    unsigned p, c;
+    memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
+    for (c = 0; c < n_classes; c++)
+        for (p = first; p < block->width; p++) {
+            spread->from.side[c][p] = sides->side[c][p];
+            if (sides->side[c][p].list) spread->any_list[c] = 1;
+        }
+}
+#endif
+
+#if LMC__NEON
+/* Whole steps of 16 elements; done->crc is left to the caller.
+ *
+ * An element's place in its class's lists, counted from next[c], is the number of those of its
+ * class before it in the step. Bytes that are -1 where an element is of the class are summed up
+ * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Elements of other classes get 255 by the same
+ * complement of zero, and a shuffle gives zero for a place beyond its vector.
+ *
+ *     of the class      0   1   1   0   1   0   0   1
+ *     one               0  -1  -1   0  -1   0   0  -1
+ *     sum               0  -1  -2  -2  -3  -3  -3  -4     of all up to here, itself included
+ *     sum & one         0  -1  -2   0  -3   0   0  -4
+ *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
+ *
+ * vext(zero, sum, 16 - k) moves the bytes of sum up by k and fills in zeros: four of these, by 1,
+ * 2, 4 and 8, with an addition each, are the sums. The last byte is minus the number of all, by
+ * which the lists go on. */
+LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
+                                        const lmc__delta_block *block, unsigned width,
+                                        lmc__delta_progress *done)
+{
+    const lmc__grouping *const grouping = block->grouping;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const uint8_t *const base = block->base;
+    const enum lmc__order order = block->order;
+    const uint8x16_t zero = vdupq_n_u8(0);
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_neon(highest, grouping);
+    for (i = 0; i + 16 <= block->n; i += 16) {
+        uint8x16_t keys, before = zero;
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            b[p] = lmc__load_neon(base + i * width + 16 * p);
+            v[p] = zero;
+        }
+        keys = lmc__keys_neon(b, width);
+        for (c = 0; c < n_classes; c++) {
+            const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
+            uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
+            before = up_to;
+            /* 1, 2, 4, 8 back: after these steps a byte is the sum of 2, 4, 8, 16 up to itself */
+            if (spread->any_list[c]) {
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
+                sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
+                places = vmvnq_u8(vandq_u8(sum, one));
+            }
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                const lmc__side *const side = &spread->from.side[c][p];
+                if (side->list)
+                    v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
+                else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
+            }
+            /* the last byte, negated: the number of the class's elements in this step */
+            if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
+        }
+        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_neon(spread->natural[p] + i);
+        /* planes to residuals, then residuals and predictions to elements */
+        if (width >= 8) lmc__join_step_neon(v, width, 4);
+        if (width >= 4) lmc__join_step_neon(v, width, 2);
+        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        if (order == LMC__ORDER_FLOAT)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
+        else
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
+        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
+    }
+    done->n = i;
+    memcpy(done->next, next, sizeof next);
+}
+
+/* The CRC of the whole steps is a pass of its own over dst. The rest starts with next as the loop
+ * has left it. */
+static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                  const lmc__class_sides *sides, size_t n, unsigned width,
+                                  enum lmc__order order, const lmc__grouping *grouping,
+                                  lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    lmc__delta_progress done;
+    lmc__spread spread;
+    (void)streaming;
+    lmc__begin_ungroup(&spread, sides, &block);
+    switch (width) {
+    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
+    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
+    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
+    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
+    }
+    done.crc = k->crc32c(0, dst, done.n * width);
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+}
+#endif
+
+#if LMC__X86
+/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
+ * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
+ * half, an element's place is the number of those of its class before it, by sums as in
+ * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
+ * 255, whose top bit makes the shuffle give zero.
+ *
+ *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          16 bytes: for elements 0 .. 15
+ *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
+ *
+ * where half, here 5, is the number of the class's elements in the first half of the step. Both
+ * loads lie within 32 bytes from next[c] on, since half is at most 16.
+ *
+ * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
+ * wants bytes in memory, in four lanes, of which the last is made last. */
+LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
+                                             const lmc__delta_block *block, unsigned width,
+                                             lmc__delta_progress *done)
+{
+    const lmc__grouping *const grouping = block->grouping;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const uint8_t *const base = block->base;
+    const enum lmc__order order = block->order;
+    const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
+    const size_t n = block->n;
+    size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
+    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    uint32_t crc = 0;
+    unsigned p, c;
+    lmc__set_highest_avx2(highest, grouping);
+    while (i + 32 <= n) {
+        const size_t start = i;
+        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
+        for (; i < end; i += 32) {
+            __m256i keys, before = _mm256_setzero_si256();
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                b[p] = lmc__load_avx2(base + i * width + 32 * p);
+                v[p] = _mm256_setzero_si256();
+            }
+            keys = lmc__keys_avx2(b, width);
+            for (c = 0; c < n_classes; c++) {
+                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]),
+                              one = _mm256_andnot_si256(before, up_to);
+                const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
+                const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+                __m256i places = one;
+                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
+                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
+                 * half, 255 for others; xor with -1, for AVX2 has no complement */
+                if (s.any_list[c]) {
+                    places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
+                    places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
+                }
+                LMC__UNROLL for (p = 0; p < width; p++)
+                {
+                    const lmc__side *const side = &s.from.side[c][p];
+                    if (side->list) {
+                        const uint8_t *const list = side->list + next[c];
+                        v[p] = _mm256_or_si256(
+                            v[p],
+                            _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
+                    } else if (side->value)
+                        v[p] = _mm256_or_si256(
+                            v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                }
+                next[c] += (size_t)_mm_popcnt_u64(m);
+                before = up_to;
+            }
+            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+                lmc__load_avx2(s.natural[p] + i);
+            /* v: planes; then, in place, 32 residuals in order; then elements */
+            if (width >= 8) lmc__join_step_avx2(v, width, 4);
+            if (width >= 4) lmc__join_step_avx2(v, width, 2);
+            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            if (order == LMC__ORDER_FLOAT)
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
+            else
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
+            /* of base, this step's elements are in b: dst may be base */
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
+        }
+        crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
+    }
+    done->n = i;
+    done->crc = crc;
+    memcpy(done->next, next, sizeof next);
+}
+
+/* A function for each width, not inlined into one (LMC__LOOP_AVX2, strip.h); what they leave over,
+ * fewer than 32 elements, goes through the definition. */
+#define LMC__DEFINE_UNGROUP(width)                                                                 \
+    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
+                                                    const lmc__delta_block *block,                 \
+                                                    lmc__delta_progress *done)                     \
+    {                                                                                              \
+        lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
+    }
+LMC__DEFINE_UNGROUP(1)
+LMC__DEFINE_UNGROUP(2)
+LMC__DEFINE_UNGROUP(4)
+LMC__DEFINE_UNGROUP(8)
+#undef LMC__DEFINE_UNGROUP
+
+/* AVX2 does not stream here: without vectors for the CRC, each strip is read again after it is
+ * made. */
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
+                                            const uint8_t *base, const lmc__class_sides *sides,
+                                            size_t n, unsigned width, enum lmc__order order,
+                                            const lmc__grouping *grouping, lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    lmc__delta_progress done;
+    lmc__spread spread;
+    (void)streaming;
+    lmc__begin_ungroup(&spread, sides, &block);
+    switch (width) {
+    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
+    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
+    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
+    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
+    }
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+}
+
+/* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
+ * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
+ * but base is not streamed to: what was just read is in the caches.
+ *
+ *     m            0 1 0 0 1 0 1 0 ...
+ *     list         A B C D ...
+ *     v before     x . x x . x . x ...     x: of the classes before
+ *     v after      x A x x B x C x ...
+ *
+ * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
+LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+                                                 const lmc__delta_block *block, unsigned width,
+                                                 lmc__streaming streaming,
+                                                 lmc__delta_progress *done)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const lmc__grouping *const grouping = block->grouping;
+    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const uint8_t *const base = block->base;
+    const int streams = streaming.is_on && dst != base;
+    const enum lmc__order order = block->order;
+    const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
+    const size_t n = block->n, per_element = lmc__next_per_element(streaming, n);
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    size_t next[LMC__MAX_CLASSES] = {0}, i;
+    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    /* touch_ahead is for dst's next page, fetch_next for what is decoded after this block */
+    for (i = 0; i + 64 <= n; i += 64) {
+        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
+        __m512i keys;
+        lmc__touch_ahead(dst, i * width);
+        lmc__fetch_next_avx512(streaming, i, per_element);
+        /* All of the step's base is in registers before anything of it is written: dst may be
+         * base. */
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
+        keys = lmc__keys_avx512(b, width);
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
+        /* here minus what is above class c is class c; the last class has nothing above it, so it
+         * gets all that is left */
+        for (c = 0; c < n_classes; c++) {
+            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
+                            m = _kandn_mask64(above, here);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                const lmc__side *const side = &s.from.side[c][p];
+                /* a list is spread to the class's places, a constant is copied to them; of the
+                 * constant 0 they keep the zeros of the start */
+                if (side->list)
+                    v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
+                else if (side->value)
+                    v[p] = _mm512_mask_mov_epi8(v[p], m, _mm512_set1_epi8((char)side->value));
+            }
+            next[c] += (size_t)_mm_popcnt_u64(m);
+            here = above;
+        }
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
+            lmc__load_avx512(s.natural[p] + i);
+        /* v: planes; then, in place, 64 residuals in order; then elements */
+        if (width >= 8) lmc__join_step_avx512(v, width, 4);
+        if (width >= 4) lmc__join_step_avx512(v, width, 2);
+        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        if (order == LMC__ORDER_FLOAT)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
+        else
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const at = dst + i * width + 64 * p;
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            /* streams is the same in all steps, so the branch is always foreseen */
+            if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
+            else lmc__store_avx512(at, v[p]);
+        }
+        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+    }
+    if (i && streams) lmc__end_stream_avx512(&stream, dst + i * width);
+    done->n = i;
+    done->crc = i ? lmc__crc_finish(sum, width) : 0;
+    memcpy(done->next, next, sizeof next);
+}
+
+/* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
+#define LMC__DEFINE_UNGROUP(width)                                                                 \
+    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
+        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
+        lmc__streaming streaming, lmc__delta_progress *done)                                       \
+    {                                                                                              \
+        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
+    }
+LMC__DEFINE_UNGROUP(1)
+LMC__DEFINE_UNGROUP(2)
+LMC__DEFINE_UNGROUP(4)
+LMC__DEFINE_UNGROUP(8)
+#undef LMC__DEFINE_UNGROUP
+
+/* The rest, fewer than 64 elements, is stored plainly behind the streams: the two never share a
+ * byte, for the streamer's end is masked. */
+LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
+                                                const uint8_t *base, const lmc__class_sides *sides,
+                                                size_t n, unsigned width, enum lmc__order order,
+                                                const lmc__grouping *grouping,
+                                                lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    lmc__delta_progress done;
+    lmc__spread spread;
+    lmc__begin_ungroup(&spread, sides, &block);
+    switch (width) {
+    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
+    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
+    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
+    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
+    }
+    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+}
+#endif
+
+/* == kernels/patch.h =========================================================================== */
+
+/*
+ * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
+ * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
+ * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
+ * element that gives the element of dst. dst may be base; then only what changes is written.
+ * Returns the CRC-32C of dst.
+ *
+ *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
+ *     at[A]  2 3 -            .  .  .  x  .  .  x
+ *     at[B]  1 -              .  .  .  .  x  .  .
+ *
+ * tally is what count_classes of the same table has made of the same base and grouping. By it, all
+ * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
+ * spread each class's residuals over all of its elements, zeros and all.
+ *
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
+ * element's number reaches. So how far at and residual are read follows from at alone: whatever the
+ * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * nothing.
+ */
+
+/* Element i, before it changes. */
+LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
+{
+    if (!undo) return;
+    undo->place[undo->n] = (uint32_t)i;
+    lmc__store_element(undo->before, undo->n++, before, width);
+}
+
+/* Puts all back, in a block whose elements patch has changed. */
+LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
+{
+    size_t j;
+    for (j = 0; j < undo->n; j++)
+        memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
+}
+
+/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+typedef struct lmc__patch_progress {
+    size_t n;
+    uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
+} lmc__patch_progress;
+
+LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
+                                 const lmc__delta_block *block, unsigned width,
+                                 const lmc__patch_progress *done, lmc__undo *undo)
+{
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__patches from = *changes;
+    lmc__patch_progress p = *done;
+    uint8_t class_of[256];
+    size_t i;
+    lmc__set_class_table(class_of, own.grouping);
+    for (i = p.n; i < own.n; i++) {
+        const uint64_t b = lmc__load_element(own.base, i, width);
+        const unsigned c = class_of[lmc__key(b, width)];
+        uint64_t v = b;
+        if (from.at[c][p.next[c]] == p.seen[c]++) {
+            lmc__note_undo(undo, i, b, width);
+            v = lmc__restore_element(lmc__load_element(from.residual[c], p.next[c]++, width), b,
+                                     width, own.order);
+        }
+        lmc__store_element(dst, i, v, width);
+    }
+}
+
+/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
+ * with. */
+static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                                const lmc__delta_block *block, const lmc__patch_progress *done,
+                                lmc__undo *undo)
+{
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return k->crc32c(done->crc, dst + from, end - from);
+}
+
+static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                  const lmc__patches *changes, size_t n, unsigned width,
+                                  enum lmc__order order, const lmc__grouping *grouping,
+                                  const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    lmc__patch_progress done;
+    (void)tally;
+    (void)streaming;
+    memset(&done, 0, sizeof done);
+    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+}
+
+#if LMC__X86
+/*
+ * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
+ * tally's bytes say how many elements of the class each group of 64 has:
+ *
+ *     of class c           2        2        2                 difference of two rows of the tally
+ *     up_to                       2        4        6
+ *     at - seen = 3  -->  up_to <= 3 holds once: group 1, in which it is number 3 - 2 = 1
+ *     group 1              . . x . . . x .                     keys compared with the class's range
+ *                                      ^
+ *
+ * So keys are looked at where there are changes. No branch depends on where these lie but the ends
+ * of loops, once for each class and chunk.
+ *
+ * dst may be base, and a changed element may get another key, but the keys of its group may be
+ * wanted again: elements are written when all of a chunk's are made. */
+#define LMC__PATCH_GROUPS 32u
+#define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
+
+/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
+
+/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
+ * bytes each and a pad. */
+typedef struct lmc__pending {
+    size_t n;
+    uint16_t *place;
+    uint8_t *element, *residual;
+} lmc__pending;
+
+/* Element number `place` of the chunk. */
+LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
+                                  const uint8_t *residual, size_t j, unsigned width)
+{
+    const size_t n = pending->n++;
+    pending->place[n] = (uint16_t)place;
+    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
+    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
+}
+
+/* Restores them, and writes them to the chunk. */
+#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
+    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
+                                         unsigned width, enum lmc__order order)                    \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i < pending->n * width; i += size)                                             \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                order));                                           \
+        for (i = 0; i < pending->n; i++)                                                           \
+            lmc__store_element(chunk, pending->place[i],                                           \
+                               lmc__load_element(pending->element, i, width), width);              \
+    }
+LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_WRITE_PENDING
+
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
+ * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
+                                              unsigned n_classes, __m256i here)
+{
+    const __m256i all = _mm256_set1_epi8(64);
+    return _mm256_and_si256(c + 1 < n_classes ? lmc__load_avx2(tally + c * row) : all, here);
+}
+
+/* The sum of 32 bytes. */
+LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
+{
+    const __m256i sums = _mm256_sad_epu8(v, _mm256_setzero_si256());
+    const __m128i half =
+        _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
+}
+
+/* Sums of 16 numbers of 16 bits up to each. */
+LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
+{
+    const __m256i last = _mm256_set1_epi16(0x0F0E);
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
+    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
+}
+
+/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
+ * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
+                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
+                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
+    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
+                   before = (unsigned)(up_to << 8 >> shift & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+}
+
+/* Which of the 64 elements at base have keys of a range. */
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
+{
+    __m256i b[8];
+    uint32_t m[2];
+    unsigned half, p;
+    LMC__UNROLL for (half = 0; half < 2; half++)
+    {
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(base + 32 * (half * width + p));
+        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
+            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
+            _mm256_set1_epi8((char)more)));
+    }
+    return m[0] | (uint64_t)m[1] << 32;
+}
+
+/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                            const uint8_t *base, size_t n_groups,
+                                            const uint8_t *tally, size_t row,
+                                            const lmc__patches *changes,
+                                            const lmc__key_ranges *ranges, unsigned n_classes,
+                                            unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    uint16_t up_to[1 + LMC__PATCH_GROUPS];
+    unsigned c;
+    up_to[0] = 0;
+    pending->n = 0;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c];
+        before = all;
+        done->seen[c] = end;
+        if (at[next] < end) {
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
+                                 more = ranges->more[c];
+            const __m256i low =
+                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+            __m256i high =
+                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                              _mm256_set1_epi16(0x0F0E)));
+            lmc__store_avx2((uint8_t *)(up_to + 1), low);
+            lmc__store_avx2((uint8_t *)(up_to + 17), high);
+            do {
+                const uint32_t number = at[next] - seen;
+                const __m256i wanted = _mm256_set1_epi16((short)number);
+                /* packs takes halves of the two vectors in turn, but only how many counts */
+                const unsigned group =
+                    LMC__PATCH_GROUPS -
+                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+                const uint64_t m =
+                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
+                lmc__add_pending(pending, base,
+                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
+                                 residual, next, width);
+            } while (at[++next] < end);
+            done->next[c] = next;
+        }
+    }
+}
+
+/* As on AVX2; a group's mask is one comparison. */
+LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
+                                                const uint8_t *base, size_t n_groups,
+                                                const uint8_t *tally, size_t row,
+                                                const lmc__patches *changes,
+                                                const lmc__key_ranges *ranges, unsigned n_classes,
+                                                unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    uint16_t up_to[1 + LMC__PATCH_GROUPS];
+    unsigned c, p;
+    up_to[0] = 0;
+    pending->n = 0;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c];
+        before = all;
+        done->seen[c] = end;
+        if (at[next] < end) {
+            const uint8_t *const residual = changes->residual[c];
+            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
+                          more = _mm512_set1_epi8((char)ranges->more[c]);
+            __m512i sums = _mm512_cvtepu8_epi16(own), last;
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
+             * and all go to the eight behind */
+            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
+            do {
+                const uint32_t number = at[next] - seen;
+                const unsigned group = (unsigned)_mm_popcnt_u32(
+                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
+                __m512i b[8];
+                uint64_t m;
+                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                    lmc__load_avx512(base + 64 * (group * width + p));
+                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
+                                           more);
+                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
+                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
+                                 width);
+            } while (at[++next] < end);
+            done->next[c] = next;
+        }
+    }
+}
+
+/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__touch_ahead(dst, i);
+        lmc__store_avx2(dst + i, low);
+        lmc__store_avx2(dst + i + 32, high);
+    }
+}
+LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        lmc__touch_ahead(dst, i);
+        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    }
+}
+
+LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    return size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, p, size)
+                                       : lmc__crc_ahead_avx2(crc, p, size, next);
+}
+LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
+                                                  const uint8_t *next)
+{
+    size_t i;
+    for (i = 0; i < size; i += LMC__LINE) {
+        lmc__touch_ahead(next, i);
+        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+    }
+    return lmc__crc32c_avx512(crc, p, size);
+}
+
+/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
+ * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
+#define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
+    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
+                                         const lmc__delta_block *block, const uint8_t *tally,      \
+                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
+    {                                                                                              \
+        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
+        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
+        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
+        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
+        uint16_t places[LMC__PATCH_CHUNK];                                                         \
+        lmc__pending pending;                                                                      \
+        lmc__key_ranges ranges;                                                                    \
+        size_t i, j, p;                                                                            \
+        pending.place = places;                                                                    \
+        pending.element = elements;                                                                \
+        pending.residual = residuals;                                                              \
+        lmc__set_key_ranges(&ranges, block->grouping);                                             \
+        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
+            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
+                         size = in_strip * width;                                                  \
+            const uint8_t *const base = block->base + i * width;                                   \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
+            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
+                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
+                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
+                                       tally + (i + j) / 64, row, changes, &ranges,                \
+                                       block->grouping->n_classes, width);                         \
+                for (p = 0; undo && p < pending.n; p++)                                            \
+                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+                                   width);                                                         \
+                if (block->order == LMC__ORDER_FLOAT)                                              \
+                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
+                else                                                                               \
+                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
+                                             LMC__ORDER_INTEGER);                                  \
+            }                                                                                      \
+            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
+        }                                                                                          \
+        done->n = n;                                                                               \
+    }
+#define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
+    LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
+    LMC__DEFINE_PATCH(2, isa, LOOP)                                                                \
+    LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
+    LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
+    TIER static uint32_t lmc__patch_##isa(                                                         \
+        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
+        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
+        const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
+    {                                                                                              \
+        const lmc__delta_block block = {base, n, width, order, grouping};                          \
+        const int streams = streaming.is_on && dst != base;                                        \
+        lmc__patch_progress done;                                                                  \
+        memset(&done, 0, sizeof done);                                                             \
+        switch (width) {                                                                           \
+        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
+        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
+        }                                                                                          \
+        return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
+    }
+LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
+LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
+#undef LMC__DEFINE_PATCHES
+#undef LMC__DEFINE_PATCH
+#endif
+
+/* == kernels/grids.h =========================================================================== */
+
+/*
+ * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+ * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
+ *
+ *     restore   symbols to elements     rows: all n elements have one scale
+ *     quantize  elements to symbols     updates: each has the scale that its prediction gives
+ *
+ *     linear    element = q * scale                      q = grid->min + symbol - 1
+ *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ *               if there is one, is the lowest bit of symbol - 1
+ *
+ *     linear, min = -2          log, signed, min = 0
+ *     symbol  1  2  3  4  5     symbol - 1    0   1   2   3   4   5
+ *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
+ *                               sign          +   -   +   -   +   -
+ *
+ * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
+ * steps of bits are nearly equal ratios, and exactly so from octave to octave.
+ *
+ * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
+ * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
+ *
+ * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
+ * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
+ * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
+ * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
+ * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
+ * encoders.
+ */
+
+#ifndef LMC_NO_QUANTIZE
+/* The scale that an element's prediction gives: about its square root times a constant, since half
+ * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
+ * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
+ * less than 2^31. */
+LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
+{
+    int32_t half;
+    p &= 0x7FFFFFFF;
+    half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;
+    if (half < (int32_t)LMC__MIN_SCALE) half = (int32_t)LMC__MIN_SCALE;
+    if (half > (int32_t)LMC__MAX_SCALE) half = (int32_t)LMC__MAX_SCALE;
+    return (uint32_t)half & 0xFFFF0000u;
+}
+
+/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
+ * is not positive, and then +0 too: 0 times a positive scale. */
+LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
+{
+    const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
+    float g, product;
+    uint32_t bits;
+    memcpy(&g, &scale, 4);
+    product =
+        q * g; /* 16 bits times 8: exact in any rounding mode and precision, never subnormal */
+    memcpy(&bits, &product, 4);
+    return bits;
+}
+
+/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
+LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
+{
+    const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
+    const int64_t q = (int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t);
+    int64_t v = (int64_t)scale + q * grid->step;
+    if (symbol == 0) return 0;
+    if (v < (int64_t)LMC__MIN_SCALE) v = (int64_t)LMC__MIN_SCALE;
+    if (v > (int64_t)LMC__MAX_LOG_SCALE) v = (int64_t)LMC__MAX_LOG_SCALE;
+    return (uint32_t)v | sign;
+}
+
+/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
+ * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
+ * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
+ * rounding; ties are exact divisions only, and go to the even neighbour.
+ *
+ *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
+ *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
+ *     a / b = quotient / 2^9, so magnitude / scale = quotient * 2^(exponent - 25)
+ *
+ *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
+ *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
+ *
+ * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
+ * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
+ * with drop above 25 it is an eighth at most. */
+LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
+{
+    const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
+    const int exponent = (int)(magnitude >> 23) - (int)(scale >> 23);
+    const uint64_t quotient = ((uint64_t)a << 9) / b; /* 25 or 26 bits */
+    const unsigned shift = quotient >> 25 ? 2 : 1;
+    const uint32_t rest = (uint32_t)quotient & ((1u << shift) - 1), half = 1u << (shift - 1);
+    const int is_exact = quotient * b == (uint64_t)a << 9;
+    uint32_t m = (uint32_t)(quotient >> shift);
+    const int drop = 24 - exponent - (int)shift; /* the quotient is m * 2^(-1 - drop) */
+    if (rest > half || (rest == half && (!is_exact || (m & 1)))) m++;
+    if (drop < 0) return 65536;
+    if (drop > 25) return 0;
+    m = ((m >> drop) + 1) >> 1;
+    return m < 65536 ? m : 65536;
+}
+
+/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
+LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
+
+/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
+ * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
+ * rounded away from zero, since the magnitude is. */
+LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
+                  q = x >> 31 ? -magnitude : magnitude;
+    if (x == 0) return 0;
+    if (!lmc__is_normal(x) || (uint32_t)(q - grid->min) >= grid->n_points) return LMC__EXCEPTION;
+    return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
+}
+
+/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
+ * what is too far above. An encoder's grid has n_points * step below 2^31 (lmc__max_points),
+ * so no distance wraps to a point that it is not at. */
+LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
+{
+    return (uint32_t)grid->min * grid->step - (grid->step >> 1);
+}
+
+/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
+ * element is in. */
+LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
+{
+    const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
+    if (x == 0) return 0;
+    if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
+        (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
+        return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
+    return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
+}
+
+/* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
+ * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
+ * quantises returns the number of exceptions. */
+static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                     uint32_t scale, const lmc__grid *grid)
+{
+    size_t i;
+    if (grid->is_log)
+        for (i = 0; i < n; i++)
+            lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
+    else
+        for (i = 0; i < n; i++)
+            lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
+}
+
+static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
+                                        const uint8_t *second, size_t n, const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        lmc__store32(dst + 4 * i,
+                     lmc__restore_linear(symbols[i],
+                                         lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
+                                         grid->min));
+}
+
+/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
+ * code with the table's size before (codec/get_quantised.h). */
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
+/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
+                                     size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+}
+
+/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
+ * with LMC__FENCE_STREAMS. */
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    memcpy(dst, src, size);
+}
+
+/* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
+ * shift by log2.
+ *
+ * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
+ * integer, which is that far from u / divisor at least. */
+typedef struct lmc__divisor {
+    uint64_t magic;
+    unsigned shift;
+    int is_power;
+} lmc__divisor;
+
+/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
+ * which has approximations in its place: then the scalar code divides (clang does not tell of
+ * -freciprocal-math alone). */
+#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
+#define LMC__VECTORS 1
+#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
+#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#else
+#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#endif
+#else
+#define LMC__VECTORS 0
+#endif
+
+#if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
+ * of it on AVX-512 in place of one. */
+#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+
+LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
+{
+    lmc__divisor d;
+    unsigned log2 = 0;
+    while ((uint32_t)1 << log2 < divisor) log2++;
+    d.shift = 31 + log2;
+    d.is_power = (uint32_t)1 << log2 == divisor;
+    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
+    return d;
+}
+
+#if LMC__NEON
+#define LMC__LANES 4
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/grids_vec.inl -- */
+/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
+ * between
+ *
+ *     LMC__LANES        elements of 32 bits in a vector
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Each function has the name of the scalar one, and each line of a
+ * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
+ * element; LMC__PICK chooses by that.
+ *
+ * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
+ * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
+ * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
+ * signed ones: gcc and clang define vector arithmetic so.
+ *
+ *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *
+ * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
+ * operations are independent from those of the next but the count of exceptions. */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+/* The scales that the predictions at `second` give. They are positive as signed integers. */
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
+ * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
+ * (grids.h). */
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
+ * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
+ * so that the sum itself cannot overflow:
+ *
+ *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
+ *     less scale       low  ................. 0 ............................. high
+ *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+/* Which kind of grid is tested once, so that three loops have no test in a step. */
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
+ * low is tested in the loop, where it is the same in all steps. */
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+#endif
+#if LMC__X86
+#define LMC__LANES 8
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#define LMC__LANES 16
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
+ * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
+ * bytes of l and h are zipped to symbols:
+ *
+ *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
+ *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
+ *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
+ *
+ * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
+ * the scalar loop makes one load a symbol. */
+LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                            const uint16_t table[256])
+{
+    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
+    size_t i;
+    for (i = 0; i < 4; i++) {
+        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
+                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
+        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
+                                    _mm512_cvtepi16_epi8(b), 1);
+        high[i] = _mm512_inserti64x4(
+            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
+            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i c = lmc__load_avx512(codes + i);
+        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
+        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
+                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
+        const __m512i h =
+            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
+                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
+        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
+        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m512i lo = _mm512_permutexvar_epi64(order, l),
+                      hi = _mm512_permutexvar_epi64(order, h);
+        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
+        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
+    }
+    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
+}
+#endif
+#endif
+#endif /* LMC_NO_QUANTIZE */
+
+/* == kernels/tiers.h =========================================================================== */
+
+/*
+ * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
+ * calls them through one of these tables. In a developer's build (make dev) each table is in an
+ * object of its own, and with it the code of that tier.
+ *
+ *     scalar       any C99 or C++11 compiler; the definition of all kernels
+ *     neon         AArch64, with the instructions for CRC-32; neon_only: without
+ *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
+ *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
+ *
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
+ * the same bytes, so that is a matter of speed only.
+ */
+#if LMC__PART
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
+#endif
+
+/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
+ * an argument. */
+#define LMC__SUMS(crc32c, sum64) crc32c
+#define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
+    crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
+        lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
+#define LMC__ENCODERS(isa, split_root, list_changes)
+
+/* of grids.h */
+#ifdef LMC_NO_QUANTIZE
+#define LMC__GRID_DECODERS(isa, look_up, stream)
+#else
+#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#endif
+#define LMC__GRID_ENCODERS(isa, or_scalar)
+#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
+/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
+#define LMC__SCALAR_GRIDS                                                                          \
+    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
+    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
+#if LMC__VECTORS
+#define LMC__GRIDS(isa, look_up, stream)                                                           \
+    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
+#else
+#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#endif
+
+/* One part a line. The formatter would indent each one more. */
+/* clang-format off */
+/* The scalar tier, always there: fused kernels take its others strip by strip. */
+#if LMC__HAS_PART(LMC__PART_KERNELS)
+LMC__TABLE lmc__kernels lmc__kernels_scalar = {
+    LMC_TIER_SCALAR,
+    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
+                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
+    LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
+    LMC__SCALAR_GRIDS
+};
+
+#if LMC__NEON
+/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
+ * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+#define LMC__NEON_KERNELS(crc32c)                                                                  \
+    LMC_TIER_NEON,                                                                                 \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
+                  lmc__join_root_strips, lmc__patch_scalar)                                        \
+    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+LMC__TABLE lmc__kernels lmc__kernels_neon = {
+    LMC__NEON_KERNELS(lmc__crc32c_neon)
+};
+LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
+    LMC__NEON_KERNELS(lmc__crc32c_scalar)
+};
+#endif
+
+#if LMC__SIMDE
+/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
+ * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
+ * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
+ * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
+ * code by themselves. */
+LMC__TABLE lmc__kernels lmc__kernels_simde = {
+    LMC_TIER_SIMDE,
+    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
+    lmc__merge_simde,
+    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
+    lmc__ungroup_scalar, lmc__patch_scalar,
+    LMC__SCALAR_GRIDS
+};
+#endif
+#endif
+
+/* All of its own but is_constant and the look-up of grids. */
+#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+#define LMC__AVX2_KERNELS(split_root)                                                              \
+    LMC_TIER_AVX2,                                                                                 \
+    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+    LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
+/* Where products are made two at a time: see split_root.h. */
+LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul)
+};
+#endif
+
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
+/* join on its own is rare: what join_root leaves over. */
+LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
+    LMC_TIER_AVX512,
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
+    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+};
+#endif
+/* clang-format on */
+
+/* == kernels/dispatch.h ======================================================================== */
+
+#if LMC__X86
+#include <cpuid.h>
+#endif
+#if LMC__NEON && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+/*
+ * Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library.
+ *
+ * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
+ * the same answer, and what the pointer points to is constant and was there before: nothing has to
+ * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done, also if the user limits the tier meanwhile.
+ */
+
+/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
+ * relaxed atomics do. */
+
+static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
+
+#if defined(__GNUC__)
+#define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
+/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+#else
+#define LMC__ATOMIC_LOAD(p)                                                                        \
+    (*(const lmc__kernels *volatile                                                                \
+           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
+#define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
+    (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
+#endif
+
+#if LMC__X86
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
+ * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
+ * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ *
+ *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
+ *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
+ *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
+ *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
+ *
+ * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
+ * virtual machine it traps), so this is done once, not in each call. */
+static int lmc__cpu_has(enum lmc_tier tier)
+{
+    unsigned a, b, c, d, b7, c7, xcr0, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    if ((c & 0x8900002) != 0x8900002) return 0; /* OSXSAVE, POPCNT, SSE4.2, PCLMULQDQ */
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+    if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
+    if (tier == LMC_TIER_AVX2) return 1;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
+     * and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
+}
+#endif
+
+#if LMC__X86
+/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
+static const lmc__kernels *lmc__avx2_kernels(void)
+{
+    unsigned a, b, c, d;
+    if (!lmc__cpu_has(LMC_TIER_AVX2)) return NULL;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(c >> 10 & 1)) return &lmc__kernels_avx2;
+    return &lmc__kernels_avx2_vpclmul;
+}
+#endif
+
+#if LMC__NEON
+/* The table of NEON for this CPU. Only the system may ask the CPU, so it must tell; where it is not
+ * known how to ask it, the tables of the scalar CRCs do. */
+static const lmc__kernels *lmc__neon_kernels(void)
+{
+#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
+    return &lmc__kernels_neon;
+#elif defined(__linux__)
+    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
+                                        : &lmc__kernels_neon_only;
+#else
+    return &lmc__kernels_neon_only;
+#endif
+}
+#endif
+
+/* The table of a tier, or NULL where this build or this machine lacks it. A function, for NEON and
+ * AVX2 have several tables. */
+static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
+{
+    switch (tier) {
+    case LMC_TIER_SCALAR: return &lmc__kernels_scalar;
+#if LMC__NEON
+    case LMC_TIER_NEON: return lmc__neon_kernels();
+#endif
+#if LMC__X86
+    case LMC_TIER_AVX2: return lmc__avx2_kernels();
+#endif
+#if LMC__X86 && !defined(LMC_NO_AVX512)
+    case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
+#endif
+#if LMC__SIMDE
+    case LMC_TIER_SIMDE: return &lmc__kernels_simde;
+#endif
+    default: return NULL;
+    }
+}
+
+/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
+static const lmc__kernels *lmc__best_kernels(int tier)
+{
+    const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
+    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
+    return k;
+}
+
+/* The table in use; chooses it if this is the first call. A tier that another thread has limited
+ * between the load and the store stays: the store is for NULL only. */
+static const lmc__kernels *lmc__get_kernels(void)
+{
+    const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
+    if (k == NULL) {
+        const lmc__kernels *chosen = NULL;
+        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
+        if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
+    }
+    return k;
+}
+
+LMC_API const char *lmc_tier_name(enum lmc_tier tier)
+{
+    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
+    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
+}
+
+LMC_API int lmc_tier_is_available(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
+
+LMC_API enum lmc_tier lmc_tier_current(void) { return lmc__get_kernels()->tier; }
+
+LMC_API void lmc_tier_limit(enum lmc_tier tier)
+{
+    LMC__ATOMIC_STORE(
+        &lmc__active_kernels,
+        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+}
+
+LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
+{
+    return lmc__get_kernels()->crc32c(crc, (const uint8_t *)data, size);
+}
+
+/* == codec/dtypes.h ============================================================================ */
+
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * the width only, so this table serves encoders, and whoever computes sizes from shapes.
+ *
+ * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
+ * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
+ * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
+ * depends on it.
+ *
+ * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
+ * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
+ * steps.
+ *
+ * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
+ * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
+ * the top plane and the sign is one of the noisy bits. Signed integers are small in either
+ * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+static const struct {
+    const char *name;   /* as in safetensors */
+    uint8_t bits;       /* of a logical element */
+    uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
+    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
+} lmc__dtypes[] = {
+    {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
+    {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
+    {"I8", 8, 1, 1, 0},      {"F8_E5M2", 8, 1, 2, 0},     {"F8_E4M3", 8, 1, 2, 0},
+    {"F8_E8M0", 8, 1, 1, 0}, {"F8_E4M3FNUZ", 8, 1, 2, 0}, {"F8_E5M2FNUZ", 8, 1, 2, 0},
+    {"I16", 16, 2, 1, 1},    {"U16", 16, 2, 1, 0},        {"F16", 16, 2, 2, 2},
+    {"BF16", 16, 2, 2, 2},   {"I32", 32, 4, 1, 1},        {"U32", 32, 4, 1, 0},
+    {"F32", 32, 4, 2, 2},    {"C64", 64, 4, 2, 2},        {"F64", 64, 8, 2, 2},
+    {"I64", 64, 8, 1, 1},    {"U64", 64, 8, 1, 0},        {"I4", 4, 1, 1, 0},
+    {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
+    {"C128", 128, 8, 2, 2}};
+
+/* Does not compile unless there is one row for each number. */
+typedef char
+    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
+
+LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
+}
+
+LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
+{
+    int i;
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
+        if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
+    return LMC_AUTO;
+}
+
+LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+}
+
+LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
+{
+    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+}
+
+/* == codec/half.h ============================================================================== */
+
+/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
+ * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
+
+/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
+ * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
+ * would carry into the sign. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
+LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+{
+    const unsigned sign = v >> 16 & 0x8000;
+    const uint32_t magnitude = v & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
+        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
+    {
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
+        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
+                       half = (uint32_t)1 << (shift - 1);
+        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
+    }
+}
+
+/* == codec/tree.h ============================================================================== */
+
+/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
+ *
+ * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
+ * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
+ * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
+ * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
+ * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
+ * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
+ * leaves are in order of length, one number for each length says where they start; no node is
+ * stored anywhere, in memory or in the file.
+ *
+ * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
+ * left at this node" is "rank below the first leaf of the right child": one comparison for each
+ * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
+ * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ *
+ * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
+ *
+ *                 depth 0: leaves [0, 5)                 list    A C A A E A B A
+ *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
+ *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
+ *                      flat, 4 = 2^2 of equal depth
+ *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                     B      C     D      E              less 1, in two bits: 01 11 00
+ *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
+ *
+ * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
+ * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
+ * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
+ * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
+ * where masks would take three merges. */
+
+/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
+ * in which one bit is rarer than the other: the higher the level, the rarer (see
+ * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
+ * needs no header.
+ *
+ * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
+ * repeat row 9, because no code may be longer; there nesting does the rest.
+ *
+ * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
+ * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
+ * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
+ * of a bit for each bit, where the best code takes 0.985.
+ *
+ * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
+    {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
+    {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
+    {0, 0, 1, 0, 8, 11, 17, 56, 2, 68, 56, 0, 28, 7, 2}, /*  2 */
+    {0, 1, 0, 4, 4, 0, 28, 2, 54, 1, 69, 2, 54, 3, 34},  /*  3 */
+    {0, 1, 0, 7, 1, 0, 27, 1, 0, 56, 0, 2, 68, 3, 90},   /*  4 */
+    {1, 0, 0, 3, 5, 0, 3, 25, 0, 1, 55, 0, 3, 68, 92},   /*  5 */
+    {1, 0, 0, 4, 4, 0, 0, 27, 1, 0, 0, 47, 9, 1, 162},   /*  6 */
+    {1, 0, 0, 6, 2, 0, 0, 0, 27, 1, 0, 0, 6, 51, 162},   /*  7 */
+    {1, 0, 0, 6, 2, 0, 0, 0, 28, 0, 0, 0, 0, 37, 182},   /*  8 */
+    {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
+};
+
+/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
+ * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+static const uint8_t lmc__frozen_order[256] = {
+    0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
+    33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
+    11,  13,  14,  19,  21,  22,  25,  26,  28,  35,  37,  38,  41,  42,  44,  49,  50,  52,  56,
+    67,  69,  70,  73,  74,  76,  81,  82,  84,  88,  97,  98,  100, 104, 112, 131, 133, 134, 137,
+    138, 140, 145, 146, 148, 152, 161, 162, 164, 168, 176, 193, 194, 196, 200, 208, 224, 15,  23,
+    27,  29,  30,  39,  43,  45,  46,  51,  53,  54,  57,  58,  60,  71,  75,  77,  78,  83,  85,
+    86,  89,  90,  92,  99,  101, 102, 105, 106, 108, 113, 114, 116, 120, 135, 139, 141, 142, 147,
+    149, 150, 153, 154, 156, 163, 165, 166, 169, 170, 172, 177, 178, 180, 184, 195, 197, 198, 201,
+    202, 204, 209, 210, 212, 216, 225, 226, 228, 232, 240, 31,  47,  55,  59,  61,  62,  79,  87,
+    91,  93,  94,  103, 107, 109, 110, 115, 117, 118, 121, 122, 124, 143, 151, 155, 157, 158, 167,
+    171, 173, 174, 179, 181, 182, 185, 186, 188, 199, 203, 205, 206, 211, 213, 214, 217, 218, 220,
+    227, 229, 230, 233, 234, 236, 241, 242, 244, 248, 63,  95,  111, 119, 123, 125, 126, 159, 175,
+    183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
+    127, 191, 223, 239, 247, 251, 253, 254, 255};
+
+/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
+ *
+ *     L           1      2      3      4 .. 16
+ *     first[L]    0      1      1      5             leaves shorter than L
+ *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
+ *
+ * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+typedef struct lmc__tree {
+    unsigned n_leaves;
+    unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
+    uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
+    uint8_t length[256];                 /* of leaf i */
+    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t rank[256];                   /* the inverse of symbol */
+} lmc__tree;
+
+/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
+ * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+typedef struct lmc__node {
+    unsigned nesting, depth;
+    unsigned start;                /* of its share of the code space */
+    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+} lmc__node;
+
+typedef struct lmc__children {
+    lmc__node left, right;
+} lmc__children;
+
+/* From counts[L], the number of leaves of length L: first, start and length. */
+static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
+{
+    unsigned length, leaf = 0, start = 0;
+    for (length = 1; length <= LMC__MAX_LENGTH; length++) {
+        tree->first[length] = (uint16_t)leaf;
+        tree->start[length] = (uint16_t)start;
+        memset(tree->length + leaf, (int)length, counts[length]);
+        leaf += counts[length];
+        start += counts[length] << (LMC__MAX_LENGTH - length);
+    }
+    tree->first[length] = (uint16_t)leaf;
+    tree->start[length] = (uint16_t)start;
+    tree->n_leaves = leaf;
+}
+
+/* Number of leaves that start below x of the code space, where x is the border of a node: all
+ * shorter ones, and of the length that has its shares around x as many as fit below it. The
+ * division leaves no rest, for no leaf's share lies across the border of a node. */
+LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
+{
+    unsigned length = 1;
+    while (tree->start[length + 1] <= x && length < LMC__MAX_LENGTH) length++;
+    return tree->first[length] + ((x - tree->start[length]) >> (LMC__MAX_LENGTH - length));
+}
+
+LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
+{
+    lmc__node root = {0, 0, 0, 0, 0};
+    root.nesting = nesting;
+    root.end_leaf = tree->n_leaves;
+    return root;
+}
+
+/* The children of a node that has more than one leaf. */
+static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
+{
+    lmc__children children;
+    children.left = children.right = node;
+    children.left.depth = children.right.depth = node.depth + 1;
+    children.right.start += 1u << (LMC__MAX_LENGTH - 1 - node.depth);
+    children.left.end_leaf = children.right.first_leaf =
+        lmc__tree_leaves_below(tree, children.right.start);
+    return children;
+}
+
+/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
+{
+    return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
+}
+
+/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
+ * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
+ *
+ * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
+ * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
+ * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
+{
+    const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
+    return node.end_leaf <= tree->escape && tree->length[node.end_leaf - 1] == length &&
+                   flat_depth >= 2 && flat_depth <= LMC__MAX_FLAT
+               ? flat_depth
+               : 0;
+}
+
+/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
+ * it, or stand at nesting 2; both sides know without being told.
+ *
+ * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
+ * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
+ * a frozen tree; and a list always has a mode byte. */
+LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
+{
+    return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
+}
+
+/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
+ * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
+static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
+{
+    unsigned counts[LMC__MAX_LENGTH + 1], i;
+    counts[0] = 0;
+    for (i = 0; i < LMC__MAX_LENGTH; i++) counts[i + 1] = lmc__frozen_counts[level][i];
+    lmc__tree_set_counts(tree, counts);
+    tree->escape = 256;
+    for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
+}
+
+/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
+ * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
+ * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
+ * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
+ *
+ * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
+ * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
+ * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
+ * this tree can never be led to a place that is no leaf. */
+static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
+                                 unsigned last, unsigned escape_length)
+{
+    unsigned counts[LMC__MAX_LENGTH + 1], next[LMC__MAX_LENGTH + 1];
+    unsigned length, s, used = 0, n = 0; /* used: of the code space */
+    memset(counts, 0, sizeof counts);
+    for (s = first; s <= last; s++) counts[lengths[s - first]]++;
+    counts[0] = 0;
+    if (escape_length) counts[escape_length]++;
+    for (length = 1; length <= LMC__MAX_LENGTH; length++) {
+        used += counts[length] << (LMC__MAX_LENGTH - length);
+        n += counts[length];
+        if (escape_length && length > escape_length && counts[length]) return 0;
+    }
+    if (n < 2 || n > 256 || used != 1u << LMC__MAX_LENGTH) return 0;
+    lmc__tree_set_counts(tree, counts);
+    tree->escape = escape_length ? n - 1 : n;
+    for (length = 1; length <= LMC__MAX_LENGTH; length++) next[length] = tree->first[length];
+    for (s = first; s <= last; s++)
+        if (lengths[s - first]) tree->symbol[next[lengths[s - first]]++] = (uint8_t)s;
+    return 1;
+}
+
+/* == codec/workspace.h ========================================================================= */
+
+/* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
+ * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
+ * to free them; nothing else is kept from one block to the next.
+ *
+ * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
+ * list of n; m = n / 8 is the bytes of a mask.
+ *
+ *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
+ *                         for the top plane, which is mapped and partitioned while it is split
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
+ *                         and one for trees; the scales of groups (at most a row)
+ *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
+ *                         (below); and w rows for what the output overwrites, if it is to be kept
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
+ *                         more, for the coded elements before zeros are merged in between; and w
+ *                         rows for the prediction, where the output overwrites it
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
+ *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
+ *                         for trees; the tally of classes, a quarter of a row at most; m
+ *   decoding quantised    codes, low bits, two lists of scales, one row for trees; and w <= 4 rows
+ *                         for the prediction, where the output overwrites it
+ *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
+ *                         or one of which all is counted: w rows. Of others samples of the elements
+ *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
+ *                         32768 elements on 3 w times 8192; of a delta also what has changed,
+ *                         4 + 2 w bytes for each of n / 20 elements
+ *   masks                 see lmc__mask_stack_size
+ *
+ * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
+ * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
+ * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
+ *
+ * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
+ * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
+ * checked: a mistake in this table must not become a write out of bounds. */
+#define LMC__MAX_ROWS (2 * 8u + 3)
+
+typedef struct lmc__stack {
+    uint8_t *top, *end;
+} lmc__stack;
+
+/* Room for a list of n, or NULL. */
+LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
+{
+    uint8_t *list = stack->top;
+    if ((size_t)(stack->end - stack->top) < n + LMC__PAD) return NULL;
+    stack->top += n + LMC__PAD;
+    return list;
+}
+
+/* Room for n numbers, or NULL. They are aligned. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
+/* What is too large for the C stack, which programs with many threads keep small. */
+typedef struct lmc__scratch {
+    lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
+} lmc__scratch;
+
+/* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
+ * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
+ * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
+ * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
+ * each node on the way whose mask has room in the output only when it is nested. */
+static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
+{
+    size_t m = (n + 7) / 8;
+    if (nesting == LMC__MAX_NESTING) return 0;
+    return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);
+}
+
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
+{
+    const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
+    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
+           LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
+           2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
+}
+
+/* ws_size is enough for n elements. */
+static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
+{
+    size_t needed = lmc_block_workspace_size(n, width);
+    return needed != 0 && ws_size >= needed;
+}
+
+/* The scratch, at the first address of the workspace that is a multiple of 16; *stack: the rest. */
+static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
+{
+    size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
+    stack->top = (uint8_t *)ws + skip + sizeof(lmc__scratch);
+    stack->end = (uint8_t *)ws + ws_size;
+    return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
+}
+
+/* == codec/cost.h ============================================================================== */
+
+/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
+ * them are right; the encoder takes the one with the least
+ *
+ *     bits * (time that a bit is worth) + time
+ *
+ * where the time is that of coding and of decoding together. So each level is one number, the worth
+ * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
+ * would have taken for it. bench/levels.py draws the curve.
+ *
+ * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
+ * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
+ * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
+ * shifts the levels along the curve.
+ *
+ * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
+/* == codec/block_header.h ====================================================================== */
+
+/* The 24 bytes in front of each block (spec 5), written and read:
+ *
+ *     0  sync B2         a mark to look for in damaged files
+ *     1  width           bytes of an element
+ *     2  coding          order | predicted | layout, see wire_block.h
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
+ *     4  n               elements
+ *     8  payload size    bytes that follow the header
+ *    12  content CRC     of the decoded bytes
+ *    16  payload CRC     with a prediction; 0 without
+ *    20  header CRC      of the block's number and bytes 0 .. 19
+ *
+ * That is all it takes to find the next block and to decode this one. The number of the block in
+ * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
+ * in another's place is refused like a damaged one.
+ *
+ * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
+ * delta not be seen without its base. See get_block.h for the order of all checks. */
+
+LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
+
+/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
+{
+    uint8_t place[4];
+    lmc__store32(place, number);
+    return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
+}
+
+/* The largest block: its elements stored. */
+LMC_API size_t lmc_block_bound(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
+/* A header whose CRC was right, so what breaks a rule was written like that.
+ *
+ * The order of checks is that of spec 5: it decides which error is reported where a block breaks
+ * two rules, and the conformance vectors test it.
+ *
+ *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
+ *      called corrupt
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
+ *      block is larger than its elements and a header
+ *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
+ *      or F32, with nothing else
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
+ *      those that a grouping leaves, and a sparse block has none
+ *
+ * Nothing of the payload is looked at. */
+static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
+{
+    const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
+                   layout = coding >> LMC__LAYOUT_SHIFT, natural = grouping >> LMC__NATURAL_SHIFT;
+    const int is_predicted = (coding & LMC__PREDICTED) != 0;
+    const uint32_t payload_size = lmc__load32(src + 8);
+    uint64_t size;
+    LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
+                   layout <= LMC__LAYOUT_QUANTIZED,
+               LMC_ERR_UNSUPPORTED);
+    info->n = lmc__load32(src + 4);
+    info->width = width;
+    info->crc = lmc__load32(src + LMC__CONTENT_CRC_AT);
+    info->is_stored = layout == LMC__LAYOUT_STORED;
+    info->has_prediction = is_predicted;
+    info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
+    size = (uint64_t)info->n * width;
+    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
+    if (info->is_stored)
+        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
+    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    if (layout == LMC__LAYOUT_QUANTIZED)
+        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
+    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)),
+               LMC_ERR_CORRUPT);
+    info->size = (size_t)size;
+    info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
+    return LMC_OK;
+}
+
+/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
+ * right are its fields worth a look. */
+static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
+                                            size_t src_size, uint32_t number, lmc_block_info *info)
+{
+    LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
+    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
+               LMC_ERR_CHECKSUM);
+    return lmc__parse_block_info(src, info);
+}
+
+LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32_t number,
+                                        lmc_block_info *info)
+{
+    lmc_block_info found;
+    if (!src || !info) return LMC_ERR_ARGUMENT;
+    memset(&found, 0, sizeof found);
+    LMC__TRY(
+        lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, number, &found));
+    *info = found;
+    return LMC_OK;
+}
+
+/* == codec/get_gaps.h ========================================================================== */
+
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
+ * why.
+ *
+ *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
+ *
+ * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
+ * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ *
+ *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
+ *
+ * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
+ * are searched one by one from below.
+ *
+ * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
+ * The quotients are read word by word, forwards only and never beyond the payload: so the time is
+ * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
+ * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
+ */
+
+/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
+ * for what is behind the end. */
+LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
+{
+    const size_t first = at / 8;
+    uint8_t rest[8] = {0};
+    if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
+    memcpy(rest, p + first, size - first);
+    return lmc__load64(rest) >> (at & 7);
+}
+
+typedef struct lmc__gaps {
+    unsigned s, polarity;
+    size_t k, n;              /* positions in all, and what each is less than */
+    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients; /* size: bytes of the payload from there on */
+    size_t low_size, room, size;
+    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word; /* of low parts; ones that were read but not used */
+} lmc__gaps;
+
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
+ * of a mask of n bits. mode is one of gaps. */
+static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
+                                      unsigned mode, size_t n)
+{
+    memset(g, 0, sizeof *g);
+    g->s = (mode - LMC__MASK_GAPS) >> 1;
+    g->polarity = (mode - LMC__MASK_GAPS) & 1;
+    g->n = n;
+    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
+    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    g->low = in + 3;
+    g->low_size = (g->k * g->s + 7) / 8;
+    g->room = (size_t)(end - g->low);
+    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
+    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
+               LMC_ERR_CORRUPT);
+    g->quotients = g->low + g->low_size;
+    g->size = g->room - g->low_size;
+    return LMC_OK;
+}
+
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
+ * may be anything. */
+static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
+{
+    const lmc__gaps own = *g; /* copies, which no store can change */
+    const unsigned s = own.s;
+    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
+    uint64_t word = own.word, sum = own.sum, position = 0;
+    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
+    unsigned bit = 0;
+    for (;;) {
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        while (word != 0) {
+            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
+            const uint64_t low = low_at / 8 + 4 <= own.room
+                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
+                                     : lmc__load_bits(own.low, own.room, low_at);
+            bit = lmc__lowest_bit(word);
+            word &= word - 1;
+            low_at += s;
+            sum += low & low_bits;
+            position = ((uint64_t)(first + bit - j) << s) + sum + j;
+            j++;
+            positions[i++] = (uint32_t)position;
+            if (i == count) {
+                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                g->word = word;
+                g->sum = sum;
+                g->at = at;
+                g->j = j;
+                g->bit = first + bit;
+                return LMC_OK;
+            }
+        }
+        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        word = lmc__load_bits(own.quotients, own.size, 8 * at);
+        at += 8;
+    }
+}
+
+/* When all positions are done: the end of the code, to *in. */
+static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
+{
+    const size_t size = g->bit / 8 + 1;
+    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    *in = g->quotients + size;
+    return LMC_OK;
+}
+
+/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
+ * behind the mode byte; *in is moved behind it. */
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
+{
+    uint32_t positions[128];
+    lmc__gaps g;
+    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
+    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
+    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
+    while (g.j < g.k) {
+        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
+        size_t i;
+        LMC__TRY(lmc__get_positions(&g, positions, count));
+        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
+    }
+    return lmc__close_gaps(&g, in);
+}
+
+/* == codec/get_list.h ========================================================================== */
+
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
+ *
+ * A node's children are read first, the left one and then the right one, and merged by its mask:
+ * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ *
+ * Safety: the input is not trusted, and these functions are all that walks it. Each read is
+ * preceded by one comparison with what is left. Nothing that is read becomes an address or a
+ * length, but two: the number of ones of a mask, which is at most the n that is known already,
+ * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
+ * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
+ * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+
+/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
+ * up the block, and stack and scratch are set anew for the next one. */
+typedef struct lmc__decoder {
+    const lmc__kernels *k;
+    lmc__scratch *scratch;
+    lmc__stack stack;
+    const uint8_t *in, *end; /* of the payload: what is left */
+    lmc__streaming streaming;
+    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
+     * changed. */
+    uint8_t *kept;
+    lmc__undo undo;
+} lmc__decoder;
+
+static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
+                                     size_t n);
+
+/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
+ * right. */
+static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
+                                 size_t size)
+{
+    if (dst != base) return LMC_OK;
+    d->kept = lmc__push_list(&d->stack, size);
+    LMC__CHECK(d->kept, LMC_ERR_WORKSPACE);
+    memcpy(d->kept, base, size);
+    return LMC_OK;
+}
+
+/* The next size bytes of the payload, or NULL if there are not so many. */
+LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
+{
+    const uint8_t *const taken = d->in;
+    if (LMC__UNLIKELY((size_t)(d->end - d->in) < size)) return NULL;
+    d->in += size;
+    return taken;
+}
+
+/* The unused bits of the last of size bytes that hold n bits are zero. */
+LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
+{
+    return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
+}
+
+/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+ *
+ * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
+ * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
+ * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
+ * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
+ * (lmc__has_mode).
+ *
+ * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * too, but bytes.) */
+static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
+                                     const uint8_t **mask)
+{
+    const size_t size = (n + 7) / 8;
+    unsigned mode = 0;
+    if (lmc__has_mode(nesting, n)) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        mode = *d->in++;
+    }
+    if (mode == 0) {
+        *mask = lmc__take(d, size);
+        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+    } else if (is_of_class && mode >= LMC__MASK_GAPS) {
+        uint8_t *list;
+        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
+        *mask = list;
+    } else {
+        lmc__tree *const tree = &d->scratch->trees[nesting + 1];
+        uint8_t *list, *spare;
+        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        spare = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
+        LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
+        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        *mask = list;
+    }
+    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
+ * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
+ * list, which lent its room to both children in turn, is free for what they are merged to.
+ *
+ *     spare   | left: n - n_right elements | right: n_right elements |
+ *
+ * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
+ * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
+ * the sizes of the children rest on. */
+static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
+                                      uint8_t *spare, size_t n, lmc__merged *sides)
+{
+    const lmc__tree *const tree = &d->scratch->trees[node.nesting];
+    const lmc__children children = lmc__get_children(tree, node);
+    size_t n_right;
+    LMC__TRY(lmc__get_mask(d, node.nesting, 0, n, &sides->mask));
+    n_right = d->k->count_ones(sides->mask, (n + 7) / 8);
+    sides->left.list = sides->right.list = NULL;
+    sides->left.value = sides->right.value = 0;
+    if (lmc__is_one_symbol(tree, children.left))
+        sides->left.value = tree->symbol[children.left.first_leaf];
+    else {
+        sides->left.list = spare;
+        LMC__TRY(lmc__get_node(d, children.left, spare, list, n - n_right));
+    }
+    if (lmc__is_one_symbol(tree, children.right))
+        sides->right.value = tree->symbol[children.right.first_leaf];
+    else {
+        sides->right.list = spare + (n - n_right);
+        LMC__TRY(lmc__get_node(d, children.right, spare + (n - n_right), list, n_right));
+    }
+    return LMC_OK;
+}
+
+/* A node's n elements, to list; spare: a list of n.
+ *
+ * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
+ *
+ *     this node       wants its elements in list; spare is free
+ *     its children    want theirs in spare, one behind the other; list is free for them
+ *     their children  want theirs in list ...
+ *
+ * and on the way back each merge reads from one buffer and writes to the other. A child has as much
+ * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
+ * bytes behind a list: of the left child that may be the start of the right one, which is made
+ * later, so left comes first.
+ *
+ * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
+ * as high as before.
+ *
+ * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
+ * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
+ * also such as have a code (spec 6.2, case 3). */
+static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
+                                     size_t n)
+{
+    const lmc__tree *const tree = &d->scratch->trees[node.nesting];
+    const size_t row = (n + 7) / 8;
+    uint8_t *const top = d->stack.top;
+    lmc__merged sides;
+    unsigned flat_depth;
+
+    if (n == 0) return LMC_OK;
+    if (node.end_leaf - node.first_leaf == 1) {
+        if (node.first_leaf == tree->escape) {
+            const uint8_t *const symbols = lmc__take(d, n);
+            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            memcpy(list, symbols, n);
+        } else memset(list, tree->symbol[node.first_leaf], n);
+        return LMC_OK;
+    }
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if (flat_depth) {
+        const uint8_t *const bits = lmc__take(d, flat_depth * row);
+        unsigned i;
+        LMC__CHECK(bits, LMC_ERR_CORRUPT);
+        for (i = 0; i < flat_depth; i++)
+            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
+        return LMC_OK;
+    }
+    LMC__TRY(lmc__get_sides(d, node, list, spare, n, &sides));
+    d->k->merge(list, sides.mask, n, sides.left, sides.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+ * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
+ * the tree itself is not described in any other way. The first and the last symbol must have a
+ * code, or one tree could be written in many ways. */
+static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
+{
+    uint8_t lengths[256];
+    unsigned first, count, n_fields, escape_length = 0, i;
+    const uint8_t *const range = lmc__take(d, 2), *fields;
+    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    first = range[0];
+    count = range[1] + 1u;
+    n_fields = count + (has_escape ? 1 : 0);
+    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    fields = lmc__take(d, (n_fields + 1) / 2);
+    LMC__CHECK(fields, LMC_ERR_CORRUPT);
+    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
+    if (has_escape) {
+        escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
+        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+    }
+    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length),
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
+ * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
+ * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
+ * root->mask NULL: it is in list. list and spare: lists of n. */
+static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
+                                     size_t n, lmc__merged *root)
+{
+    const lmc__tree *const tree = &d->scratch->trees[0];
+    lmc__node node;
+    LMC__TRY(lmc__get_tree_header(d, has_escape));
+    node = lmc__root_of(tree, 0);
+    if (lmc__get_flat_depth(tree, node)) {
+        root->mask = NULL;
+        return lmc__get_node(d, node, list, spare, n);
+    }
+    return lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
+ * input behind it make it a list as it is, or on the stack.
+ *
+ *     mode       side                   read from the payload (spec 6)
+ *     raw        in the payload         n bytes
+ *     constant   a value, no list       1 byte
+ *     tree       merged, on the stack   header, masks
+ *
+ * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    unsigned mode;
+    uint8_t *list, *top;
+    lmc__merged root;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    side->list = NULL;
+    side->value = 0;
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        side->value = *d->in++;
+        return LMC_OK;
+    }
+    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
+        side->list = lmc__take(d, n);
+        return LMC_OK;
+    }
+    side->list = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_RAW) {
+        const uint8_t *const raw = lmc__take(d, n);
+        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        memcpy(list, raw, n);
+        return LMC_OK;
+    }
+    top = d->stack.top;
+    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
+    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* == codec/get_planes.h ======================================================================== */
+
+/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
+ * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
+ * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+ *
+ *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
+ *                                                                                        +-> CRC
+ *
+ * What is saved is memory traffic. A plane that was merged by itself would be written once and read
+ * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
+ * the upper one a tree: then no plane is ever written as a whole.
+ *
+ * Every read of the payload is checked before the join; the join itself reads rows that are known
+ * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
+ * leaves dst as it was; one that only its CRC betrays does not. */
+
+/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
+ * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
+ * that was in *root before is merged to its row first.
+ *
+ * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
+ * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
+ * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
+ * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
+static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
+                                      uint8_t *spare, size_t n, lmc__merged *root)
+{
+    unsigned mode;
+    uint8_t *list;
+    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    mode = *d->in++;
+    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
+        *row = lmc__take(d, n);
+        LMC__CHECK(*row, LMC_ERR_CORRUPT);
+        return LMC_OK;
+    }
+    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    if (mode != LMC__PLANE_CONSTANT && root->mask) {
+        d->k->merge(root->row, root->mask, n, root->left, root->right);
+        root->mask = NULL;
+    }
+    *row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    if (mode == LMC__PLANE_CONSTANT) {
+        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        memset(list, *d->in++, n);
+        return LMC_OK;
+    }
+    root->plane = p;
+    root->row = list;
+    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
+}
+
+/* order: of the block's header. The whole payload must be used up before the join: what is left
+ * over is an error that must not be found after the output is written. */
+static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
+                                       enum lmc__order order, uint32_t *crc)
+{
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__const_planes planes;
+    lmc__merged root;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    root.mask = NULL; /* there is none yet */
+    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    *crc =
+        d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
+                        n, d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
+/* == codec/get_sparse.h ======================================================================== */
+
+/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
+ * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+ *
+ *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     planes of class c          -> residuals                       } patch: prediction -> elements
+ *
+ * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
+ * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+
+/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
+ * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
+ * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
+ * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
+ * so: the pads and marks would need a bound of their own. */
+#define LMC__SPARSE_SHARE 16u
+#define LMC__MIN_SPARSE 4096u
+
+/* A sparse block's coded elements. n_changed: those of each class. */
+typedef struct lmc__sparse {
+    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    lmc__patches changes;
+    size_t n_changed[LMC__MAX_CLASSES];
+} lmc__sparse;
+
+/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
+static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
+{
+    const size_t size = (n + 7) / 8;
+    size_t at;
+    for (at = 0; at < size; at += 8) {
+        uint64_t word = lmc__load_bits(mask, size, 8 * at);
+        for (; word != 0; word &= word - 1) {
+            if (s->end == s->cap) return 0;
+            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
+        }
+    }
+    return 1;
+}
+
+/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
+ * the payload are left anywhere. */
+static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
+{
+    const size_t room = (size_t)(s->cap - s->end);
+    uint8_t *const top = d->stack.top;
+    const uint8_t *mask;
+    if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
+        const unsigned mode = *d->in;
+        lmc__gaps gaps;
+        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
+        if (!gaps.polarity) {
+            *fits = gaps.k <= room;
+            if (!*fits) return LMC_OK;
+            LMC__TRY(lmc__get_positions(&gaps, s->end, gaps.k));
+            s->end += gaps.k;
+            return lmc__close_gaps(&gaps, &d->in);
+        }
+    }
+    LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
+    *fits = lmc__append_ones(s, mask, n);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
+ * the numbers of each class stands the mark. */
+static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
+                                        unsigned n_classes, size_t n, int *fits)
+{
+    const size_t room = n / LMC__SPARSE_SHARE;
+    unsigned c;
+    *fits = n >= LMC__MIN_SPARSE;
+    if (!*fits) return LMC_OK;
+    s->end = lmc__push_numbers(&d->stack, room + n_classes);
+    LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
+    s->cap = s->end + room; /* and a mark for each class, one by one */
+    for (c = 0; c < n_classes; c++) {
+        s->changes.at[c] = s->end;
+        s->n_changed[c] = 0;
+        if (n_of[c]) {
+            LMC__TRY(lmc__get_numbers(d, s, n_of[c], fits));
+            if (!*fits) return LMC_OK;
+            s->n_changed[c] = (size_t)(s->end - s->changes.at[c]);
+        }
+        *s->end++ = LMC__NO_CHANGE;
+        s->cap++;
+    }
+    return LMC_OK;
+}
+
+/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
+ * is free again. */
+static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
+                                          unsigned width, uint8_t *spare)
+{
+    uint8_t *const top = d->stack.top;
+    lmc__const_planes planes;
+    unsigned p;
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__get_list(d, &side, spare, n));
+        planes.row[p] = side.list;
+        if (!side.list) { /* a constant; join wants rows */
+            uint8_t *const list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            memset(list, side.value, n);
+            planes.row[p] = list;
+        }
+    }
+    d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
+ * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
+ * all of the payload has been read. */
+static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                       const lmc_block_info *info, enum lmc__order order,
+                                       const lmc__grouping *grouping, const size_t *n_of,
+                                       const uint8_t *tally, uint8_t *spare, uint32_t *crc,
+                                       int *fits)
+{
+    const unsigned width = info->width, n_classes = grouping->n_classes;
+    const uint8_t *const in = d->in;
+    uint8_t *const top = d->stack.top;
+    lmc__sparse s;
+    size_t n_changed = 0;
+    unsigned c;
+    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
+    if (!*fits) {
+        d->in = in;
+        d->stack.top = top;
+        return LMC_OK;
+    }
+    for (c = 0; c < n_classes; c++) {
+        uint8_t *const residuals = lmc__push_list(&d->stack, s.n_changed[c] * width);
+        LMC__CHECK(residuals, LMC_ERR_WORKSPACE);
+        s.changes.residual[c] = residuals;
+        if (s.n_changed[c])
+            LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
+        n_changed += s.n_changed[c];
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    if (dst == base) {
+        d->undo.place = lmc__push_numbers(&d->stack, n_changed);
+        d->undo.before = lmc__push_list(&d->stack, n_changed * width);
+        LMC__CHECK(d->undo.place && d->undo.before, LMC_ERR_WORKSPACE);
+    }
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, order, grouping, tally,
+                       dst == base ? &d->undo : NULL, d->streaming);
+    return LMC_OK;
+}
+
+/* == codec/get_delta.h ========================================================================= */
+
+/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
+ *
+ *     prediction -> keys -> elements of each class
+ *     payload    -> lists of each class and plane, as long as that
+ *     prediction, lists -> residual by residual -> elements, CRC
+ *
+ * The prediction is read twice. First by the kernel count_classes: how many elements each class has
+ * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
+ * the list of its class and adds it.
+ *
+ * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
+ * of them, before it writes at the same place, and nothing reads that place later: the lists lie
+ * elsewhere, and the classes were counted before.
+ *
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
+ */
+
+/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+typedef struct lmc__grouped_payload {
+    lmc__grouping grouping;
+    size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    int sparse;
+    uint8_t *tally; /* sparse: what count_classes has made for patch */
+    lmc__class_sides sides;
+} lmc__grouped_payload;
+
+/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
+ * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
+ * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
+ * (block_header.h). */
+static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
+                                         const uint8_t *base, const lmc_block_info *info,
+                                         unsigned header)
+{
+    lmc__grouping *const grouping = &g->grouping;
+    const size_t n = info->n;
+    const uint8_t *thresholds;
+    unsigned c;
+    g->sparse = (header & LMC__SPARSE) != 0;
+    grouping->n_natural = header >> LMC__NATURAL_SHIFT;
+    grouping->n_classes = lmc__count_classes_of(header);
+    thresholds = lmc__take(d, grouping->n_classes - 1);
+    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    for (c = 0; c + 1 < grouping->n_classes; c++) {
+        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        grouping->threshold[c] = thresholds[c];
+    }
+    g->n_of[0] = n;
+    g->tally = NULL;
+    if (g->sparse) {
+        g->tally = lmc__push_list(&d->stack, (grouping->n_classes - 1) * lmc__tally_row(n));
+        LMC__CHECK(g->tally, LMC_ERR_WORKSPACE);
+    }
+    if (grouping->n_classes > 1)
+        d->k->count_classes(g->n_of, base, n, info->width, grouping, g->tally);
+    return LMC_OK;
+}
+
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
+ * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
+ * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
+ * where all are, the list is used as it is. */
+static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
+                                           unsigned c, size_t n_coded, uint8_t *spare,
+                                           lmc__side *side)
+{
+    const size_t n = g->n_of[c];
+    lmc__side zero, coded;
+    uint8_t *list, *top;
+    side->list = zero.list = NULL;
+    side->value = zero.value = 0;
+    if (n_coded == 0) return LMC_OK;
+    if (n_coded == n) return lmc__get_list(d, side, spare, n);
+    list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    top = d->stack.top;
+    LMC__TRY(lmc__get_list(d, &coded, spare, n_coded));
+    d->k->merge(list, g->masks[c], n, zero, coded);
+    d->stack.top = top;
+    side->list = list;
+    return LMC_OK;
+}
+
+/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
+ * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
+ * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
+ * nobody asks for. */
+static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                        const lmc_block_info *info, enum lmc__order order,
+                                        lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
+{
+    const unsigned width = info->width;
+    unsigned c, p;
+    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
+        if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
+    for (p = 0; p < g->grouping.n_natural; p++) {
+        g->sides.side[0][p].list = lmc__take(d, info->n);
+        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+    }
+    for (c = 0; c < g->grouping.n_classes; c++) {
+        const size_t n_of = g->n_of[c],
+                     n_coded =
+                         g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
+        for (p = g->grouping.n_natural; p < width; p++)
+            LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__keep(d, dst, base, info->size));
+    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
+                         d->streaming);
+    return LMC_OK;
+}
+
+/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
+ * block's header. A sparse block is done element by element, if it is sparse indeed
+ * (get_sparse.h). */
+static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, enum lmc__order order,
+                                      unsigned header, uint32_t *crc)
+{
+    uint8_t *const spare = lmc__push_list(&d->stack, info->n);
+    lmc__grouped_payload g;
+    int done = 0;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
+    if (g.sparse)
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
+                                 crc, &done));
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
+    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
+/* == codec/quant_params.h ====================================================================== */
+
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
+ * machine's registers and no option of a compiler can change it. The limits of scales keep it
+ * normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction, which the decoder has, too. For the first
+ * moment of an optimizer that is the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others.
+ *
+ * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
+ * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
+ *
+ * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
+ * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
+ *
+ * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
+ * of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
+ * first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
+                         A block that does not is coded without loss */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/put_quantised.h ===================================================================== */
+
+/* Encodes quantised blocks (spec/quantised.md). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
+
+/* The elements of a block, or of a part of it. */
+typedef struct lmc__quant_source {
+    const uint8_t *elements;
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
+    size_t n;
+} lmc__quant_source;
+
+/* == codec/get_quantised.h ===================================================================== */
+
+/* Decodes quantised blocks (spec/quantised.md). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
+
+#ifndef LMC_NO_QUANTIZE
+
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
+typedef struct lmc__quantized_head {
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
+    uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
+    size_t n_groups;
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
+} lmc__quantized_head;
+
+/* The layout, in the header of a block that was checked. */
+LMC__INLINE int lmc__is_quantized(const uint8_t *block)
+{
+    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
+}
+
+/* The scale of the block's group number i, as the bits of an F32. */
+LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
+{
+    const lmc__side *const s = head->scales;
+    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
+                   high = s[1].list ? s[1].list[i] : s[1].value;
+    return low << 16 | high << 24;
+}
+
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
+static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
+                                                 const lmc_block_info *info)
+{
+    lmc__quant_params *const q = &head->params;
+    const size_t n = info->n;
+    const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
+                   group_size = lmc__load32(p + 20);
+    memset(head, 0, sizeof *head);
+    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    q->width = info->width;
+    q->is_predicted = info->has_prediction;
+    q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
+    q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
+    q->low_bits = p[1];
+    q->table_size = lmc__load16(p + 2);
+    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
+    q->grid.step = lmc__load32(p + 8);
+    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
+    q->grid.floor = lmc__load32(p + 16);
+    q->group_size = group_size;
+    head->first_group = lmc__load32(p + 24);
+    head->n_exceptions = lmc__load32(p + 28);
+    /* Linear points have signs of their own. A table takes the place of low bits. */
+    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
+    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+                   ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
+               LMC_ERR_CORRUPT);
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
+     * 0. */
+    if (info->has_prediction) {
+        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                       head->first_group == 0,
+                   LMC_ERR_CORRUPT);
+    } else {
+        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                       head->first_group <= group_size,
+                   LMC_ERR_CORRUPT);
+        head->n_groups = 1;
+        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
+    }
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    return LMC_OK;
+}
+
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: each can be written in one way
+ * only, and exceptions are met in one pass.
+ *
+ * Table, positions and values are compared with what is left of the payload all at once, before any
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
+ * are the upper halves of floats; their range keeps every point normal and finite, whatever the
+ * symbol, so restoring needs no check of its own. */
+static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
+                                               const lmc_block_info *info, uint8_t *spare)
+{
+    lmc__quant_params *const q = &head->params;
+    uint32_t previous, i, largest;
+    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
+    d->in += LMC__QUANTIZED_HEADER;
+    LMC__CHECK((size_t)(d->end - d->in) >=
+                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
+               LMC_ERR_CORRUPT);
+    for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
+        q->table[i] = lmc__load16(d->in);
+        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        previous = q->table[i];
+    }
+    head->positions = d->in;
+    for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
+        const uint32_t position = lmc__load32(d->in);
+        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        previous = position;
+    }
+    head->values = d->in;
+    d->in += info->width * (size_t)head->n_exceptions;
+    if (info->has_prediction) return LMC_OK;
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
+    /* A linear point is up to 2^16 scales, and must stay finite. */
+    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
+    for (i = 0; i < head->n_groups; i++)
+        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
+                   LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
+ *
+ * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
+ * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
+ * parts are at most 127. */
+static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
+{
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
+    uint64_t more = 0;
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        const uint64_t v = lmc__load64(p + i), carry = (v & low7) + add;
+        more |= limit < 128 ? carry | v : carry & v;
+    }
+    more &= 0x80 * ones;
+    for (; i < n; i++) more |= p[i] > limit;
+    return more != 0;
+}
+
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
+static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
+{
+    if (side->list) return side->list + at;
+    memset(room, side->value, n);
+    return room;
+}
+
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met.
+ *
+ *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
+ *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
+ *
+ * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
+ * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
+ * where four were read, always at or before the next ones. */
+static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                      const lmc_block_info *info, const lmc__quantized_head *head,
+                                      const lmc__side *high, const lmc__side *low)
+{
+    const lmc__quant_params *const q = &head->params;
+    const size_t n = info->n;
+    const unsigned width = info->width;
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+        low_room[LMC__QUANTIZED_STRIP];
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    uint32_t crc = 0;
+    for (i = 0; i < n; i += part) {
+        /* Where F32 go past the caches (d->streaming), the CRC is taken before, so they are made in
+         * `wide`; BF16 are made there anyway. */
+        uint8_t *const out = dst + i * width;
+        uint8_t *const restored = width == 4 && !d->streaming.is_on ? out : wide;
+        const uint8_t *codes;
+        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, part, room);
+        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        else
+            d->k->join_symbols(symbols, codes,
+                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits);
+        if (base)
+            d->k->restore_updates(restored, symbols,
+                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
+        else
+            for (j = 0; j < part; j += step) {
+                if (i + j == group_end) {
+                    group++;
+                    group_end += (size_t)q->group_size;
+                }
+                step = lmc__min(part - j, group_end - i - j);
+                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
+                                   &q->grid);
+            }
+        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
+        if (width == 2)
+            for (j = 0; j < part; j++)
+                lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        for (; exception < head->n_exceptions &&
+               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
+             exception++)
+            memcpy(restored + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, restored, part * width);
+        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
+        else if (restored != out) memcpy(out, restored, part * width);
+    }
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return crc;
+}
+
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    const size_t n = info->n;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__quantized_head head;
+    lmc__side high, low;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
+    low.list = NULL;
+    low.value = 0;
+    if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
+    LMC__TRY(lmc__get_list(d, &high, spare, n));
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
+     * rest. */
+    if (head.params.table_size)
+        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size,
+                   LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__keep(d, dst, base, info->size));
+    *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
+    return LMC_OK;
+}
+
+#else
+
+/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
+static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                          const lmc_block_info *info, uint32_t *crc)
+{
+    (void)d, (void)dst, (void)base, (void)info, (void)crc;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+#endif
+
+/* == codec/get_block.h ========================================================================= */
+
+/* Decoding a block:
+ *
+ *     header -> payload            -> content
+ *     CRC       CRC, if predicted;    CRC
+ *               each rule
+ *
+ * Each is checked before anything is done with it. The header, when it is read (block_header.h).
+ * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
+ * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
+ * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
+ * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
+ * the base itself loses nothing by a wrong base: what was overwritten is put back.
+ *
+ * In order, with where it is done and what it is called when it fails:
+ *
+ *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
+ *                                                                               UNSUPPORTED
+ *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
+ *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
+ *   Payload_CRC                   lmc__decode_block                             CHECKSUM
+ *   there is a prediction         lmc__decode_block                             BASE_MISSING
+ *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
+ *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
+ *   -- only now dst is written --
+ *   Content_CRC                   lmc__decode_block                             CHECKSUM
+ *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
+ *
+ * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
+ * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
+ * that is wrong: then the status is that of the rule.
+ *
+ * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+
+/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
+ * there is a prediction; else plain planes. base: NULL where there is none. */
+static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
+                                        const lmc_block_info *info, const uint8_t *base,
+                                        uint32_t *crc)
+{
+    const unsigned coding = src[2], grouping = src[3];
+    const enum lmc__order order = (enum lmc__order)(coding & 3);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
+        return lmc__get_quantized(d, dst, base, info, crc);
+    if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
+    return lmc__get_planes(d, dst, info->n, info->width, order, crc);
+}
+
+/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
+ * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
+ * overwritten, it is put back. */
+static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
+                                          const lmc_block_info *info, const uint8_t *base,
+                                          int is_own)
+{
+    uint32_t crc;
+    enum lmc_status status = lmc__get_payload(d, dst, src, info, base, &crc);
+    if (status == LMC_OK && crc != info->crc) {
+        if (d->kept) memcpy(dst, d->kept, info->size);
+        lmc__put_back(dst, &d->undo, info->width);
+        status = LMC_ERR_CHECKSUM;
+    }
+    if (!is_own && (status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM))
+        status = LMC_ERR_BASE_WRONG;
+    return status;
+}
+
+/* The payload of a block that has a prediction is what was written: all that can be told without
+ * the prediction. */
+static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
+                                          const lmc_block_info *info)
+{
+    LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE,
+                         info->encoded_size - LMC_BLOCK_HEADER_SIZE) == info->payload_crc,
+               LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
+/* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
+ * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
+ * where there is none, and not used where the block has no prediction, but if dst is the same: then
+ * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
+ * the block is in. */
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
+                                         lmc__streaming streaming, const uint8_t *src,
+                                         const lmc_block_info *info, const uint8_t *base,
+                                         int is_own, void *ws, size_t ws_size)
+{
+    uint32_t crc = info->crc;
+    const int is_joined = !info->is_stored && !info->has_prediction &&
+                          src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
+    if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
+    if (info->is_stored) {
+        if (dst == base)
+            LMC__CHECK(k->crc32c(0, src + LMC_BLOCK_HEADER_SIZE, info->size) == info->crc,
+                       LMC_ERR_CHECKSUM);
+        memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
+        crc = k->crc32c(0, dst, info->size);
+    } else {
+        lmc__decoder d;
+        memset(&d, 0, sizeof d);
+        d.k = k;
+        d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+        d.in = src + LMC_BLOCK_HEADER_SIZE;
+        d.end = src + info->encoded_size;
+        d.streaming = streaming;
+        if (info->has_prediction) {
+            LMC__TRY(lmc__check_payload(k, src, info));
+            LMC__CHECK(base, LMC_ERR_BASE_MISSING);
+            LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
+        } else {
+            LMC__TRY(lmc__keep(&d, dst, base, info->size));
+            LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
+            if (crc != info->crc && d.kept) memcpy(dst, d.kept, info->size);
+        }
+    }
+    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
+/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
+ * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
+ * arguments that depend on it: the caller cannot know better. */
+LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t src_size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
+{
+    const lmc__kernels *k = lmc__get_kernels();
+    lmc_block_options o;
+    lmc_block_info info;
+    if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
+    LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
+    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
+    if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
+    if (info.has_prediction && o.prediction)
+        LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
+                               (const uint8_t *)o.prediction, 0, ws, ws_size));
+    *dst_size = info.size;
+    return LMC_OK;
+}
+
+/* == quantise/quantizer.h ====================================================================== */
+
+/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
+
+/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
+LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
+{
+    (void)q;
+    return NULL;
+}
+
+LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
+{
+    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
+    (void)q;
+    return none;
+}
+
+LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
+                                                 uint64_t size)
+{
+    (void)dtype, (void)size;
+    return q ? LMC_ERR_UNSUPPORTED : LMC_OK;
+}
+
+LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
+                                                uint64_t offset, size_t size, const uint8_t *second)
+{
+    (void)q, (void)data, (void)offset, (void)size, (void)second;
+    return LMC_ERR_UNSUPPORTED;
+}
+
+/* == tensor/wave.h ============================================================================= */
+
+/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
+ * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
+ * share nothing that is written, so any order gives the same bytes.
+ *
+ *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
+ *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *
+ * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
+ * planned before is seen by all tasks, and what they did is seen after it. The library makes no
+ * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
+ * that number is their workspace.
+ *
+ * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
+ * a lmc__job into a struct of their own (pipeline.h). */
+typedef struct lmc__job {
+    const uint8_t *src;
+    /* The prediction, as many bytes as the decoded block; or NULL. */
+    const uint8_t *base;
+    uint8_t *dst;
+    /* Encoding: of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+
+    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
+     * the tensor that quant is of. */
+    enum lmc_dtype dtype;
+    enum lmc_level level;
+    const lmc__quant_params *quant;
+    uint64_t first_element;
+    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
+     * has_sum: it was. */
+    uint64_t *sum;
+    int has_sum;
+    /* Encoding: its header says Grouping 0, for the file may have no other. */
+    int is_ungrouped;
+
+    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
+     * is all, it is decoded right there, else in the worker's workspace, and copied. */
+    lmc_block_info info;
+    lmc__streaming streaming;
+    size_t skip, keep;
+    /* Decoding: base is made of the file that the block is in. */
+    int is_own;
+
+    uint32_t number; /* of the block in its run */
+    /* Set when the job has run. */
+    enum lmc_status status;
+} lmc__job;
+
+/* What the tasks of a wave share. */
+typedef struct lmc__wave {
+    const lmc__kernels *k;
+    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
+    size_t workspace_size;
+    size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
+} lmc__wave;
+
+/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
+ * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+#define LMC__JOBS_PER_WORKER 4u
+#define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
+
+/* Without a parallel_for the caller is the only worker, number 0. */
+static unsigned lmc__count_workers(const lmc_parallel *parallel)
+{
+    return parallel ? parallel->n_workers : 1;
+}
+/* NULL, or one that can be called. */
+static int lmc__is_parallel(const lmc_parallel *parallel)
+{
+    return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
+}
+/* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
+static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
+{
+    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n < 1                      ? 1
+            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
+                                       : n) *
+           lmc__count_workers(parallel);
+}
+
+/* Runs task(arg, i, worker) for i below n; returns when all have returned. */
+static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *arg, size_t n)
+{
+    size_t i;
+    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n, parallel->n_workers);
+    else
+        for (i = 0; i < n; i++) task(arg, i, 0);
+}
+
+/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
+ * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
+ * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
+{
+    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    const int is_whole = job->keep == job->info.size;
+    uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
+    job->status =
+        lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info, job->base,
+                          job->is_own, ws, wave->workspace_size - wave->temp_size);
+    if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
+    return content;
+}
+
+static void lmc__decode_task(void *arg, size_t index, unsigned worker)
+{
+    const lmc__wave *wave = (const lmc__wave *)arg;
+    (void)lmc__decode_job(wave, &wave->jobs[index], worker);
+}
+
+/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
+ * a single worker would have found first. */
+static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) LMC__TRY(wave->jobs[i].status);
+    return LMC_OK;
+}
+
+/* == tensor/pool.h ============================================================================= */
+
+/* LMC_PTHREADS: a pool of threads, for callers who have none.
+ *
+ *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
+ *                pool's threads are workers 1 .. n_workers - 1
+ *     end        who takes the last index waits until n_left is 0: all tasks have returned
+ *
+ * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
+ * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+#if defined(LMC_PTHREADS)
+typedef struct lmc__pool_thread {
+    lmc_pool *pool;
+    pthread_t thread;
+    unsigned worker;
+} lmc__pool_thread;
+
+struct lmc_pool {
+    lmc_parallel parallel;
+    pthread_mutex_t run_lock, lock;
+    pthread_cond_t work, done;
+    lmc_task task; /* of the wave that runs */
+    void *arg;
+    size_t next, n_tasks, n_left;
+    int is_closing;
+    unsigned n_started; /* threads, which have the workers 1 .. n_started */
+    void *alloc_user;
+    lmc__pool_thread threads[1]; /* n_workers - 1 of them */
+};
+
+static size_t lmc__pool_size(unsigned n_workers)
+{
+    return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
+}
+
+/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
+static void lmc__work_off(lmc_pool *pool, unsigned worker)
+{
+    while (pool->next < pool->n_tasks) {
+        const size_t index = pool->next++;
+        (void)pthread_mutex_unlock(&pool->lock);
+        pool->task(pool->arg, index, worker);
+        (void)pthread_mutex_lock(&pool->lock);
+        if (--pool->n_left == 0) (void)pthread_cond_broadcast(&pool->done);
+    }
+}
+
+static void *lmc__pool_main(void *arg)
+{
+    lmc__pool_thread *const me = (lmc__pool_thread *)arg;
+    lmc_pool *const pool = me->pool;
+    (void)pthread_mutex_lock(&pool->lock);
+    while (!pool->is_closing) {
+        lmc__work_off(pool, me->worker);
+        if (!pool->is_closing) (void)pthread_cond_wait(&pool->work, &pool->lock);
+    }
+    (void)pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
+{
+    lmc_pool *const pool = (lmc_pool *)user;
+    (void)n_workers;
+    if (n_tasks == 0) return;
+    (void)pthread_mutex_lock(&pool->run_lock);
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->task = task;
+    pool->arg = arg;
+    pool->next = 0;
+    pool->n_tasks = pool->n_left = n_tasks;
+    (void)pthread_cond_broadcast(&pool->work);
+    lmc__work_off(pool, 0);
+    while (pool->n_left != 0) (void)pthread_cond_wait(&pool->done, &pool->lock);
+    pool->n_tasks = 0;
+    (void)pthread_mutex_unlock(&pool->lock);
+    (void)pthread_mutex_unlock(&pool->run_lock);
+}
+
+/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
+LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
+{
+    lmc_pool *p;
+    unsigned i;
+    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
+    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
+    if (!p) return LMC_ERR_MEMORY;
+    memset(p, 0, lmc__pool_size(n_workers));
+    p->alloc_user = alloc_user;
+    p->parallel.run = lmc__run_pool;
+    p->parallel.user = p;
+    p->parallel.n_workers = n_workers;
+    (void)pthread_mutex_init(&p->run_lock, NULL);
+    (void)pthread_mutex_init(&p->lock, NULL);
+    (void)pthread_cond_init(&p->work, NULL);
+    (void)pthread_cond_init(&p->done, NULL);
+    for (i = 0; i + 1 < n_workers; i++) {
+        p->threads[i].pool = p;
+        p->threads[i].worker = i + 1;
+        if (pthread_create(&p->threads[i].thread, NULL, lmc__pool_main, &p->threads[i]) != 0) break;
+        p->n_started++;
+    }
+    *pool = p;
+    return LMC_OK;
+}
+
+LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool)
+{
+    return pool ? &pool->parallel : NULL;
+}
+
+LMC_API void lmc_pool_free(lmc_pool *pool)
+{
+    unsigned i;
+    if (!pool) return;
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->is_closing = 1;
+    (void)pthread_cond_broadcast(&pool->work);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (i = 0; i < pool->n_started; i++) (void)pthread_join(pool->threads[i].thread, NULL);
+    (void)pthread_cond_destroy(&pool->done);
+    (void)pthread_cond_destroy(&pool->work);
+    (void)pthread_mutex_destroy(&pool->lock);
+    (void)pthread_mutex_destroy(&pool->run_lock);
+    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
+}
+#endif
+
+/* == tensor/tensor.h =========================================================================== */
+
+/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
+ * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
+ * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+ *
+ * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
+ * one decoded block behind it. */
+
+/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
+ * is done. They are written past the caches. */
+#define LMC__STREAM_FROM ((size_t)8 << 20)
+
+/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
+ * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
+ * kind, which may be 16-bit elements. */
+#define LMC__DEFAULT_LOG2_BLOCK 16u
+
+/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
+ * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
+ * not sparse, and larger blocks of them follow changes less well. */
+#define LMC__DELTA_LOG2_BLOCK 20u
+#define LMC__WIDE_DELTA_LOG2_BLOCK 18u
+
+static unsigned lmc__log2_width(unsigned width)
+{
+    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
+}
+
+/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
+ * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
+{
+    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
+        (log2_block != 0 &&
+         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+        return 0;
+    if (log2_block == 0) {
+        if (has_prediction)
+            log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
+        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
+    }
+    return (size_t)1 << (log2_block + log2_width);
+}
+
+/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
+ * so the sizes of blocks do not depend on what is in it. */
+static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
+{
+    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
+    return lmc__get_block_size(options->dtype, options->log2_block,
+                               options->prediction != NULL || options->quantizer != NULL);
+}
+
+/* The caller's options, and their size of blocks. */
+static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
+{
+    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+                                                                     : 0;
+}
+
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 10). */
+LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
+{
+    return size / block_size + (size % block_size ? 1 : 0);
+}
+
+/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
+ * while one is encoded, what the one before has made is packed.
+ *
+ *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
+ *         | to align |                   | workspace | temp block | workspace | temp block |
+ *
+ * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
+ * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
+ * and nothing points into it when a call returns. */
+static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
+                                   size_t block_size, void *ws)
+{
+    const size_t jobs_size = 2 * lmc__count_jobs(options->parallel, block_size) * sizeof(lmc__job);
+    const size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
+    uint64_t needed;
+    memset(wave, 0, sizeof *wave);
+    wave->k = lmc__get_kernels();
+    wave->temp_size = block_size;
+    wave->workspace_size = lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype),
+                                                    lmc_dtype_width(options->dtype)) +
+                           block_size;
+    if (ws) {
+        wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
+        wave->workspaces = (uint8_t *)ws + skip + jobs_size;
+    }
+    needed =
+        16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
+    return needed < SIZE_MAX ? (size_t)needed
+                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+}
+
+LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
+{
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
+    lmc__wave wave;
+    return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
+}
+
+/* For callers who bring no workspace. */
+static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
+                                               const lmc_tensor_options *options)
+{
+    *ws_size = lmc_tensor_workspace_size(options);
+    if (*ws_size == 0) return LMC_ERR_ARGUMENT;
+    *ws = LMC_REALLOC(NULL, NULL, 0, *ws_size);
+    return *ws ? LMC_OK : LMC_ERR_MEMORY;
+}
+static void lmc__free_workspace(void *ws, size_t ws_size)
+{
+    (void)LMC_REALLOC(NULL, ws, ws_size, 0);
+}
+
+/* == tensor/decode_tensor.h ==================================================================== */
+
+/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
+ * are walked from the start; those before the range are checked and skipped. Each header is checked
+ * before it is used to find the next one.
+ *
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     range                [first ......... last)
+ *                       part    whole    part
+ *
+ * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
+ * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
+ *
+ * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
+ * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
+ * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
+ * all of the tensor is decoded; a part cannot be. */
+typedef struct lmc__tensor_decoding {
+    const uint8_t *src;
+    size_t src_size;
+    uint8_t *dst;         /* where the range goes */
+    uint64_t first, last; /* the range: bytes [first, last) of the tensor */
+    uint64_t total_size;
+    const lmc_tensor_options *options;
+    lmc__wave wave;
+    size_t used;        /* bytes of src that have been walked over */
+    uint64_t at, block; /* where the next block belongs, and its number */
+    uint64_t
+        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+} lmc__tensor_decoding;
+
+/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
+ * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
+ * beyond the end, whatever the headers say. */
+static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
+{
+    const uint8_t *const src = t->src + t->used;
+    const size_t left = t->src_size - t->used;
+    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    job->number = (uint32_t)t->block++;
+    LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
+    LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
+    if (t->block_size == 0) t->block_size = job->info.size;
+    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    job->src = src;
+    t->used += job->info.encoded_size;
+    t->at += job->info.size;
+    return LMC_OK;
+}
+
+/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
+ * and whether its bytes should pass by the caches. They should, if the range is so large that its
+ * start would be thrown out before its end is written; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
+ * decoded to the workspace first is small change.
+ *
+ * A block may be larger than the options say, if another size was used to encode: then the
+ * workspace is too small, which has to be said before a worker finds out. */
+static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
+{
+    const uint8_t *const base = (const uint8_t *)t->options->prediction;
+    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const size_t temp_size = t->wave.temp_size;
+    job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
+    job->is_own = 0;
+    job->skip = start < t->first ? (size_t)(t->first - start) : 0;
+    job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
+    job->dst = t->dst + (size_t)(start + job->skip - t->first);
+    job->streaming = lmc__no_streaming;
+    if (t->last - t->first >= LMC__STREAM_FROM && job->keep == job->info.size) {
+        job->streaming.is_on = 1;
+        job->streaming.next = t->src + t->used;
+        job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
+    }
+    /* the prediction before the workspace, for with one that is larger */
+    LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
+    if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
+        (job->keep != job->info.size && job->info.size > temp_size))
+        return LMC_ERR_WORKSPACE;
+    return LMC_OK;
+}
+
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
+ * an error in a header may be found when the waves before it have been written to dst: after an
+ * error dst is of no use.
+ *
+ * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
+ * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
+                                                size_t src_size, uint64_t offset,
+                                                uint64_t total_size,
+                                                const lmc_tensor_options *options, void *ws,
+                                                size_t ws_size)
+{
+    size_t temp_size, max_jobs;
+    lmc_tensor_options o;
+    lmc__tensor_decoding t;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
+    if (!ws) {
+        enum lmc_status status;
+        LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
+        status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
+                                         ws_size);
+        lmc__free_workspace(ws, ws_size);
+        return status;
+    }
+    temp_size = lmc__get_tensor_block_size(options);
+    if (temp_size == 0 || (!src && src_size) || (!dst && size) || offset > total_size ||
+        size > total_size - offset)
+        return LMC_ERR_ARGUMENT;
+    if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
+    if (options->prediction && options->prediction_size != total_size) return LMC_ERR_BASE_WRONG;
+    LMC__CHECK(src_size != 0 || size == 0, LMC_ERR_TRUNCATED); /* src may be NULL */
+    memset(&t, 0, sizeof t);
+    t.src = (const uint8_t *)src;
+    t.src_size = src_size;
+    t.dst = (uint8_t *)dst;
+    t.first = offset;
+    t.last = offset + size;
+    t.total_size = total_size;
+    t.options = options;
+    lmc__set_tensor_wave(&t.wave, options, temp_size, ws);
+    max_jobs = lmc__count_jobs(options->parallel, temp_size);
+    while (size != 0 && t.at < t.last) {
+        size_t n = 0;
+        while (n < max_jobs && t.at < t.last) {
+            lmc__job *const job = &t.wave.jobs[n];
+            LMC__TRY(lmc__next_block(&t, job));
+            if (t.at <= t.first) continue; /* before the range */
+            LMC__TRY(lmc__plan_decoding(&t, job));
+            n++;
+        }
+        lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
+        LMC__TRY(lmc__wave_status(&t.wave, n));
+    }
+    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
+{
+    return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
+}
+
+#if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE
+#pragma GCC diagnostic pop
+#endif
+#endif /* LMC_IMPLEMENTATION */

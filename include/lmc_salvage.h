@@ -1,0 +1,1572 @@
+/* lmc_salvage.h - v0.6.0 - what is intact in a damaged LMC file
+ * SPDX-License-Identifier: MIT
+ *
+ * SYNOPSIS
+ *       #include "lmc.h"
+ *       #include "lmc_salvage.h"
+ *
+ *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, behind lmc.h. It must be
+ *   of the same version as lmc.h.
+ *
+ * CONTENTS
+ *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
+ *   change it; change those.
+ *   snapshot   salvage_api salvage salvage_place salvage_index salvage_walk salvage_read
+ *              salvage_open
+ */
+#ifndef LMC_SALVAGE_H
+#define LMC_SALVAGE_H
+#ifndef LMC_H
+#include "lmc.h"
+#endif
+#ifdef LMC_NO_SNAPSHOT
+#error "lmc_salvage.h needs what LMC_NO_SNAPSHOT leaves out"
+#endif
+
+/* == snapshot/salvage_api.h ==================================================================== */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
+ * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
+ * and the headers of blocks wherever they are, and learns from the index, or from the sections if
+ * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
+ * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
+ * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is
+ * needed only for the blocks that were coded against it. Where the base is such a reader itself,
+ * what it has lost is lost here, too.
+ *
+ * What is handed out has the right Content_CRC, and its header is right for its place. That tells
+ * damage; it does not tell forgery. With BLKS, the table of blocks, blocks are known wherever they
+ * are, and those of other LMC files are told apart. Without, a block of the same number and size
+ * may pass for another one; where both are found, both are refused. In the end the fingerprints
+ * tell (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path
+ * "". Without the index, numbers of files and runs count what was found.
+ *
+ * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
+ * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
+ * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
+ * block, and the bodies of sections. */
+
+typedef struct lmc_salvage lmc_salvage;
+
+/* source and options as for a reader; parallel_reads is ignored: all reads come from one thread. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
+                                                       const lmc_source *source,
+                                                       const lmc_reader_options *options);
+LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
+/* Belongs to the salvage, and is freed with it; NULL for NULL. */
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
+
+typedef struct lmc_salvage_range {
+    int is_end;         /* 1: there is no range any more; size is 0 then */
+    size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
+    uint64_t offset;    /* within the file; of a block without a place: 0 */
+    uint64_t size;
+    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it
+     * cannot be read. BASE_MISSING: its payload is intact, but its content needs the base.
+     * BASE_WRONG: the same, and the base is another one. Where a prediction of its own snapshot is
+     * lost, and its payload is not: what that gives. */
+    enum lmc_status status;
+    const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
+    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
+     * known. */
+    uint32_t run, block;
+    uint64_t reserved[4]; /* zero; see "What grows in 1.x" in lmc.h */
+} lmc_salvage_range;
+
+/* The next range: block by block, and what is lost between them, front to back through all files;
+ * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
+ * again). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
+                                                       lmc_salvage_range *range);
+
+typedef struct lmc_damage {
+    int has_header, has_index, has_trailer; /* 1: intact */
+    int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
+    uint64_t n_breaks;    /* places where something else stood than what should follow */
+    size_t n_sections;    /* found damaged; lost ones are not counted */
+    uint64_t reserved[4]; /* zero; see "What grows in 1.x" in lmc.h */
+} lmc_damage;
+
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
+                                                             lmc_damage *damage);
+/* 1 if path, size and tensors of that file are known. */
+LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
+/* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
+ * (SIZE_MAX: the file) the one that was written? 1: yes, it has the fingerprint (the CRC) that the
+ * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* LMC_SALVAGE_H */
+
+#if defined(LMC_IMPLEMENTATION) && !defined(LMC__SALVAGE_IMPLEMENTED)
+#define LMC__SALVAGE_IMPLEMENTED
+
+/* == snapshot/salvage.h ======================================================================== */
+
+/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
+ * come from what was found:
+ *
+ *     salvage_place.h   without an index: streams and runs in the order in which they lie
+ *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
+ *     salvage_open.h    the ends of the file, the walk, the tables
+ *     salvage_read.h    decodes blocks; hands out ranges; compares fingerprints
+ *
+ * What it promises, and on what:
+ *
+ *  - What is handed out as intact has the Content_CRC that its header says, and that header has its
+ *    Header_CRC, which covers the block's number. Which run it is of is known
+ *        with the rows of BLKS      by size and Header_CRC, wherever it lies
+ *        with an index only         by where it lies, and the sizes of the run and of the block
+ *        without                    by what stands before it
+ *    So with BLKS a block of another file is told from the right one. Without, where two of
+ *    different content claim one place, neither is handed out (is_doubtful).
+ *
+ *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
+ *    searched again. The limits on work below are reached by hostile files only.
+ *
+ *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
+ *    copies of a block LMC__MAX_COPIES are tried.
+ *
+ *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
+ *    lmc__found_block for each header, and tables as of other readers. */
+
+/* The header of a block, perhaps: some bytes look like one by chance. */
+typedef struct lmc__found_block {
+    /* That by which it is looked for (lmc__block_key): run and number; or what its row says. */
+    uint64_t key, at;
+    /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
+    uint32_t size, length, crc, header_crc;
+    uint8_t has_prediction;
+    /* Another one of that key has other content. */
+    uint8_t is_doubtful;
+} lmc__found_block;
+
+/* Copies of a block that are tried before it counts as damaged. */
+#define LMC__MAX_COPIES 4u
+
+/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
+struct lmc_salvage {
+    lmc_reader reader;
+    /* What lmc_salvage_get_damage says. */
+    lmc_damage damage;
+    /* The file's, if it is intact. */
+    uint8_t header[LMC__HEADER_SIZE];
+
+    /* -- the walk -- */
+    /* Where the index begins, if that is known; else the file's size. */
+    uint64_t end;
+    /* So many bytes behind where it says that it begins does the index (modulo 2^64): others were
+     * lost, or came in between. */
+    uint64_t shift;
+    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    lmc__buffer view, body;
+    uint64_t view_at;
+    /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
+    uint64_t rows_at, n_rows;
+    /* Bytes that were read twice. */
+    uint64_t claimed;
+
+    /* -- what was found -- */
+    /* The rows are those of BLKS, for all runs. */
+    int has_rows;
+    /* lmc__found_block, sorted by key when all are there. */
+    lmc__buffer blocks;
+
+    /* -- lmc_salvage_next -- */
+    /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
+    size_t file, run, unplaced;
+    uint64_t offset;
+    /* Bytes that were handed out, of max_total_size. */
+    uint64_t delivered;
+    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
+     * may have bytes of several files. */
+    lmc__buffer range;
+    size_t ranged;
+    enum lmc_status ranged_status;
+
+    /* -- lmc_salvage_confirm -- */
+    /* Of the file at hand; is_whole: nothing of it was lost so far. */
+    lmc__digester digester;
+    int is_whole;
+    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
+     * file's begin. */
+    lmc__buffer verdicts, verdicts_at;
+};
+
+/* Of a reader that is one's first member. */
+static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
+
+/* Of its own; the reader has its own, too. */
+static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
+{
+    visit(&s->view, alloc_user);
+    visit(&s->body, alloc_user);
+    visit(&s->blocks, alloc_user);
+    visit(&s->range, alloc_user);
+    visit(&s->verdicts, alloc_user);
+    visit(&s->verdicts_at, alloc_user);
+}
+
+/* -- blocks that were found -- */
+
+/* Valid until one more is found. */
+static lmc__found_block *lmc__found_at(const lmc_salvage *s, size_t i)
+{
+    return (lmc__found_block *)(void *)s->blocks.data + i;
+}
+static size_t lmc__count_found(const lmc_salvage *s)
+{
+    return s->blocks.size / sizeof(lmc__found_block);
+}
+
+/* What block of a run is looked for. The eight bytes of a row are the size of the block and its
+ * Header_CRC; blocks for which both are the same have the same content and number, so it does not
+ * matter of which run they are. */
+static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
+{
+    return s->has_rows
+               ? lmc__load64(lmc__row_at(&s->reader.tables, lmc__run_at(&s->reader, run), block))
+               : (uint64_t)run << 32 | block;
+}
+
+typedef struct lmc__found_search {
+    const lmc_salvage *s;
+    uint64_t key;
+} lmc__found_search;
+
+static int lmc__is_found_before(const void *context, size_t i)
+{
+    const lmc__found_search *const search = (const lmc__found_search *)context;
+    return lmc__found_at(search->s, i)->key < search->key;
+}
+
+/* Of the sorted ones the first that is not before the key. */
+static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
+{
+    lmc__found_search search;
+    search.s = s;
+    search.key = key;
+    return lmc__find_first(0, lmc__count_found(s), lmc__is_found_before, &search);
+}
+
+/* The first copy of a block, of that size; or the number of all found. */
+static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
+{
+    const uint64_t key = lmc__block_key(s, run, block);
+    const size_t n = lmc__count_found(s), i = lmc__find_key(s, key);
+    return i < n && lmc__found_at(s, i)->key == key &&
+                   lmc__found_at(s, i)->length ==
+                       lmc__block_size_at(&lmc__run_at(&s->reader, run)->run, block)
+               ? i
+               : n;
+}
+
+/* The first block of the run that was found, from this one on; n_blocks: none. */
+static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block)
+{
+    const uint64_t n_blocks = lmc__run_at(&s->reader, run)->run.n_blocks;
+    const size_t n = lmc__count_found(s);
+    for (; block < n_blocks && lmc__find_copies(s, run, block) == n; block++) {
+        size_t i;
+        if (s->has_rows) continue; /* each has its row */
+        i = lmc__find_key(s, ((uint64_t)run << 32 | block) + 1);
+        if (i == n || lmc__found_at(s, i)->key >> 32 != run) return n_blocks;
+        block = (lmc__found_at(s, i)->key & UINT32_MAX) - 1;
+    }
+    return block;
+}
+
+/* The register before the bytes of p, from the one behind them: a step's shift to the right is
+ * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
+ * 31 tells whether the step had added the polynomial. */
+static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
+{
+    unsigned bit;
+    while (size != 0) {
+        for (bit = 0; bit < 8; bit++)
+            state = state >> 31 ? (state ^ LMC__CRC_POLYNOMIAL) << 1 | 1 : state << 1;
+        state ^= p[--size];
+    }
+    return state;
+}
+
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
+ * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
+ * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
+ * number as if that were 0. What is left is the register at the start, exclusive or the number. */
+static uint32_t lmc__number_of(const uint8_t *header)
+{
+    static const uint8_t zeros[4] = {0, 0, 0, 0};
+    const uint32_t crc = ~lmc__load32(header + LMC__BLOCK_CRC_AT);
+    return ~lmc__rewind_crc(lmc__rewind_crc(crc, header, LMC__BLOCK_CRC_AT), zeros, 4);
+}
+
+/* -- bytes of the file -- */
+
+/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
+ * is how disks fail, so that only what is really lost is. */
+static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
+{
+    size_t i, part;
+    int all = 1;
+    if (lmc__read_at(r, at, dst, size) == LMC_OK) return 1;
+    for (i = 0; i < size; i += part) {
+        part = lmc__min(size - i, 4096 - (size_t)((at + i) % 4096));
+        if (lmc__read_at(r, at + i, dst + i, part) == LMC_OK) continue;
+        memset(dst + i, 0, part);
+        all = 0;
+    }
+    return all;
+}
+
+/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
+ * What is at hand is used first: a search asks for one byte after the other. */
+static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
+                                 const uint8_t **p, size_t *n)
+{
+    if (at < s->view_at || at - s->view_at > s->view.size ||
+        size > s->view.size - (size_t)(at - s->view_at)) {
+        const size_t wanted = (size_t)lmc__min64(size + (uint64_t)more, s->reader.source.size - at);
+        s->view.size = 0;
+        LMC__TRY(lmc__reserve(&s->view, wanted));
+        (void)lmc__read_rest(&s->reader, at, s->view.data, wanted);
+        s->view.size = wanted;
+        s->view_at = at;
+    }
+    *p = s->view.data + (size_t)(at - s->view_at);
+    *n = s->view.size - (size_t)(at - s->view_at);
+    return LMC_OK;
+}
+
+/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
+ * rest of the file. Eight times the file's size is enough for any damage. */
+static int lmc__may_claim(lmc_salvage *s, uint64_t size)
+{
+    const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
+    if (s->claimed > 8 * file_size + ((uint64_t)16 << 20)) return 0;
+    s->claimed += size;
+    return 1;
+}
+
+/* CRC of bytes of the file, which has them. */
+static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
+{
+    uint8_t bytes[4096];
+    uint32_t crc = 0;
+    while (size != 0) {
+        const size_t n = (size_t)lmc__min64(size, sizeof bytes);
+        (void)lmc__read_rest(&s->reader, at, bytes, n);
+        crc = s->reader.coder->wave.k->crc32c(crc, bytes, n);
+        at += n;
+        size -= n;
+    }
+    return crc;
+}
+
+/* == snapshot/salvage_place.h ================================================================== */
+
+/* Without an index: streams and runs in the order in which their sections were found, and which
+ * bytes of a stream each run is.
+ *
+ * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
+ * that follows from what is before and behind it. Where a section may be lost, the tables have an
+ * *unknown run*: of no size, perhaps, or the one of blocks that were found there.
+ *
+ *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
+ *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
+ *
+ * So runs before the first unknown one are placed from the front of the stream, those behind the
+ * last from its end, if its size is known. What is between has a place only if the blocks of the
+ * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have all
+ * rows of BLKS, the unknown ones are nothing. */
+
+/* The stream of a run without a place. */
+#define LMC__NO_STREAM SIZE_MAX
+
+/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
+ * blocks can be read, but not those that have a prediction. */
+static int lmc__is_known_run(const lmc_reader *r, size_t number)
+{
+    return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
+}
+
+/* One of which nothing is known, not even that it has but one file. */
+static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
+{
+    lmc__listed_file *f;
+    lmc__stream *stream;
+    LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
+    stream->first_run = lmc__count_runs(&r->tables);
+    stream->size = LMC_UNKNOWN_SIZE;
+    stream->is_unknown = 1;
+    LMC__TRY(lmc__add_file(&r->tables.listing, &f));
+    f->file.path = "";
+    f->file.size = LMC_UNKNOWN_SIZE;
+    return LMC_OK;
+}
+
+/* The last stream goes on with that run, which has no place yet; NULL: with an unknown one. */
+static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
+{
+    lmc__listing *const l = &r->tables.listing;
+    lmc__reader_run added;
+    if (l->n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
+    memset(&added, 0, sizeof added);
+    if (run) added.run = *run;
+    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
+    added.run.stream = LMC__NO_STREAM;
+    added.prediction = run ? LMC_OK : LMC_ERR_LOST;
+    lmc__stream_at(l, l->n_streams - 1)->n_runs++;
+    return lmc__append(&r->tables.runs, &added, sizeof added);
+}
+
+/* The run begins there; its segments were relative to that. */
+static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
+{
+    lmc__run *const run = &lmc__run_at(r, number)->run;
+    uint32_t i;
+    for (i = 0; i < run->n_segments; i++)
+        ((lmc__segment *)(void *)r->tables.segments.data)[run->first_segment + i].start += start;
+    run->stream = stream;
+    run->start = start;
+}
+
+/* An unknown run, which begins at `start` of the stream and ends at `stop` at the latest, gets that
+ * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
+ * where it ends.
+ *
+ * Its block size is that of the first block found, provided that another one shows that it is not
+ * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
+ * others must agree. More may be lost behind the last that was found, unless what follows is
+ * known to follow: then there would be another unknown run. */
+static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
+                              uint64_t stop)
+{
+    lmc__run *const run = &lmc__run_at(&s->reader, number)->run;
+    const size_t first = lmc__find_key(s, (uint64_t)number << 32),
+                 behind = lmc__find_key(s, ((uint64_t)number + 1) << 32);
+    const lmc__found_block *f;
+    uint64_t last, n_missing, block = 0;
+    size_t block_size, i;
+    if (first == behind) return 0;
+    f = lmc__found_at(s, first);
+    last = f[behind - first - 1].key & UINT32_MAX;
+    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
+    if ((f->key & UINT32_MAX) == last && last != 0) return 0;
+    if (block_size < (size_t)1 << LMC__MIN_LOG2_BLOCK || (block_size & (block_size - 1)) != 0)
+        return 0;
+    n_missing = f->key & UINT32_MAX;
+    for (i = 0; i < behind - first; i++) {
+        const uint64_t before = block;
+        block = f[i].key & UINT32_MAX;
+        if (f[i].length > block_size || (block != last && f[i].length < block_size)) return 0;
+        n_missing += i && block > before + 1;
+    }
+    i--;
+    if (last > (stop - start) / block_size || f[i].length > stop - start - last * block_size)
+        return 0;
+    run->size = last * block_size + f[i].length;
+    run->block_size = block_size;
+    run->n_blocks = last + 1;
+    lmc__set_start(&s->reader, number, stream, start);
+    return n_missing == 0;
+}
+
+/* Every run of the stream for which there is only one place gets it. */
+static void lmc__place_stream(lmc_salvage *s, size_t number)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, number);
+    const int is_described = lmc__listed_at(&r->tables.listing, stream->first_file)->is_described;
+    uint64_t position = 0, stop = stream->is_unknown ? LMC__MAX_FILE_SIZE : stream->size, left;
+    size_t i = stream->first_run, end = i + stream->n_runs, j;
+    for (; i < end && lmc__is_known_run(r, i); i++) {
+        lmc__set_start(r, i, number, position);
+        position += lmc__run_at(r, i)->run.size;
+    }
+    for (; i < end && !stream->is_unknown && lmc__is_known_run(r, end - 1); end--) {
+        stop -= lmc__run_at(r, end - 1)->run.size;
+        lmc__set_start(r, end - 1, number, stop);
+    }
+    left = stop - position; /* what those from i to end do not cover */
+    for (j = i; j < end; j++) left -= lmc__run_at(r, j)->run.size;
+    for (; i < end; i++) {
+        const lmc__run *const run = &lmc__run_at(r, i)->run;
+        if (lmc__is_known_run(r, i)) {
+            if (run->size > stop - position) return;
+            lmc__set_start(r, i, number, position);
+        } else if (left != 0 && !s->has_rows && !lmc__place_unknown(s, i, number, position, stop) &&
+                   is_described)
+            return;
+        position += run->size;
+    }
+}
+
+/* Without an index: places, as far as they are certain. Others have no bytes. */
+LMC__COLD static void lmc__place_runs(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    size_t i;
+    for (i = 0; i < r->tables.listing.n_streams; i++) lmc__place_stream(s, i);
+    for (i = 0; i < lmc__count_runs(&r->tables); i++)
+        if (lmc__run_at(r, i)->run.stream == LMC__NO_STREAM) lmc__run_at(r, i)->run.size = 0;
+    lmc__settle_runs(&r->tables);
+}
+
+/* By key; those of one key in the order in which they lie. */
+static int lmc__compare_found(const void *x, const void *y)
+{
+    const lmc__found_block *const a = (const lmc__found_block *)x;
+    const lmc__found_block *const b = (const lmc__found_block *)y;
+    if (a->key != b->key) return a->key < b->key ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Sorts what was found. Of blocks with one key those stay that are like the first (same content by
+ * CRC and length), as many as will be tried. If another one has other content, there is no telling
+ * which is right, and none is handed out. */
+static void lmc__choose_blocks(lmc_salvage *s)
+{
+    const size_t n = lmc__count_found(s);
+    lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
+    lmc__found_block spare;
+    size_t i, j, n_kept = 0;
+    for (i = 1; i < n && lmc__compare_found(&f[i - 1], &f[i]) < 0; i++) {}
+    if (i < n) lmc__heap_sort(f, n, sizeof *f, lmc__compare_found, &spare);
+    for (i = 0; i < n; i = j) {
+        lmc__found_block *const best = &f[n_kept];
+        unsigned n_copies = 1;
+        *best = f[i];
+        for (j = i + 1; j < n && f[j].key == best->key; j++) {
+            if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
+            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* at or before j */
+        }
+        n_kept += n_copies;
+    }
+    s->blocks.size = n_kept * sizeof *f;
+}
+
+/* Runs without a place are put between others, so that these are in order for searching; and what
+ * each run is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a
+ * wrong base: the header that would have told may be lost.
+ *
+ * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
+ * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    size_t i, j;
+    for (i = 0; i < r->tables.listing.n_streams; i++) {
+        const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, i);
+        uint64_t end = 0;
+        for (j = stream->first_run; j < stream->first_run + stream->n_runs; j++) {
+            lmc__reader_run *const run = lmc__run_at(r, j);
+            if (run->run.stream == LMC__NO_STREAM) lmc__set_start(r, j, i, end);
+            end = run->run.start + run->run.size;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
+            LMC__CHECK(run->prediction != LMC_ERR_MEMORY, LMC_ERR_MEMORY);
+            if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        }
+    }
+    return LMC_OK;
+}
+
+/* == snapshot/salvage_index.h ================================================================== */
+
+/* The index of a damaged file, and the rows of BLKS. */
+
+/* The first section of the file is that of the index's first entry. */
+static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
+{
+    uint8_t first[LMC__SECTION_HEADER_SIZE];
+    uint64_t stored, size = 0;
+    lmc__cursor c;
+    c.p = t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 4; /* a FILE */
+    c.end = t->index.data + t->index.size;
+    return lmc__get_varint(&c, &stored) == LMC_OK && lmc__get_varint(&c, &size) == LMC_OK &&
+           lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
+           memcmp(first, "FILE", 4) == 0 && lmc__load64(first + 4) == size &&
+           lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
+}
+
+/* The rows, whose section has its body there, if that is right; with them each block is known
+ * wherever it is. They are those of all runs. */
+static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
+{
+    lmc__tables *const t = &s->reader.tables;
+    const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
+    uint8_t crc[4];
+    size_t i;
+    if (size > lmc__index_limit(&s->reader)) return LMC_OK;
+    LMC__TRY(lmc__reserve(&t->rows, size + 1)); /* so that data is not NULL */
+    (void)lmc__read_rest(&s->reader, at - 4, crc, 4);
+    (void)lmc__read_rest(&s->reader, at, t->rows.data, (size_t)size);
+    if (s->reader.coder->wave.k->crc32c(0, t->rows.data, (size_t)size) != lmc__load32(crc))
+        return LMC_OK;
+    t->rows.size = (size_t)size;
+    for (i = 0; i < lmc__count_runs(t); i++)
+        lmc__table_run(t, i)->rows_at =
+            LMC__BLOCK_ENTRY_SIZE * (size_t)lmc__table_run(t, i)->first_row;
+    s->has_rows = 1;
+    return LMC_OK;
+}
+
+/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
+ * What was found so far is forgotten then, for all is searched again with its help. If it is not,
+ * nothing changes.
+ *
+ * It might be that of another file, of which a part or all is content of this one. It is this
+ * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
+ * if the first section is the one that it names, or if it stands where the trailer says, but too
+ * far in front. */
+static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    lmc__tables found;
+    lmc__section section;
+    uint64_t offset = 0;
+    enum lmc_status status;
+    lmc__init_tables(&found, r->options.alloc_user);
+    status = lmc__read_index(r, &found, at, size);
+    if (status == LMC_OK)
+        status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
+                                  LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
+    if (status == LMC_OK && offset != at && !(has_trailer && offset > at) &&
+        !lmc__has_first_section(r, &found))
+        status = LMC_ERR_CORRUPT;
+    if (status != LMC_OK) {
+        lmc__free_tables(&found);
+        return status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE ? status : LMC_OK;
+    }
+    lmc__free_tables(&r->tables);
+    r->tables = found;
+    /* its copy of the header, which is the same if that is intact */
+    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
+    s->blocks.size = 0;
+    s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
+    s->damage.n_breaks = 0;
+    s->damage.has_index = s->damage.is_complete = 1;
+    s->end = at;
+    s->shift = at - offset;
+    return found.n_rows < at / LMC__BLOCK_ENTRY_SIZE
+               ? lmc__take_rows(s, at - LMC__BLOCK_ENTRY_SIZE * found.n_rows, found.n_rows)
+               : LMC_OK;
+}
+
+/* == snapshot/salvage_walk.h =================================================================== */
+
+/* The walk through a damaged file, from front to back. At each byte something may begin, a section
+ * or a block; what is right is passed over, and the rest searched byte by byte:
+ *
+ *     an intact section                          the walk goes on behind it
+ *     a block, and what follows is its successor likewise
+ *     another block, which is intact             likewise: what looks like a header in it is
+ * content a damaged block                            the walk goes on behind the first byte of its
+ *                                                header, since its size may be wrong
+ *
+ *     |--- header ---|------------ payload of block 7 ------------|
+ *     ^ at                                                        ^ last_end: block 8? else
+ *      ^ searched from here on, unless block 7 is intact            decoded, to know
+ *
+ * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
+ * where the last thing ends.
+ *
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
+ * the run at hand as long as its number and size fit, and numbers go on. */
+typedef struct lmc__walk {
+    /* Where it is, and where the last thing that was found ends. */
+    uint64_t at, last_end;
+    /* The block that should come next; of those found the first since something was missing. */
+    uint64_t next_block;
+    size_t chain;
+    /* -- of the last stream, without an index -- */
+    /* Bytes of its known runs; the run behind its last unknown one. */
+    uint64_t covered;
+    size_t certain;
+    /* The end of all streams was met. */
+    int is_ended;
+} lmc__walk;
+
+/* What is at hand follows the last thing. */
+static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
+
+/* -- without an index: what is found becomes runs -- */
+
+/* The run at hand: that of the last section, or of blocks behind it; SIZE_MAX: none in this
+ * stream. */
+static size_t lmc__run_at_hand(const lmc_reader *r)
+{
+    const lmc__listing *const l = &r->tables.listing;
+    return l->n_streams && lmc__stream_at(l, l->n_streams - 1)->n_runs
+               ? lmc__count_runs(&r->tables) - 1
+               : SIZE_MAX;
+}
+
+/* It has all its blocks, as far as is known. */
+static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
+{
+    const size_t number = lmc__run_at_hand(r);
+    return number == SIZE_MAX || !lmc__is_known_run(r, number) ||
+           w->next_block == lmc__run_at(r, number)->run.n_blocks;
+}
+
+/* An unknown run is the one at hand. */
+static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
+{
+    w->next_block = 0;
+    LMC__TRY(lmc__add_found_run(r, NULL));
+    w->certain = lmc__count_runs(&r->tables);
+    return LMC_OK;
+}
+
+/* The blocks since something was missing turn out to be of another run, since they do not end where
+ * the run at hand does. */
+static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
+{
+    size_t i;
+    LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
+    for (i = w->chain; i < lmc__count_found(s); i++)
+        lmc__found_at(s, i)->key = (uint64_t)(lmc__count_runs(&s->reader.tables) - 1) << 32 |
+                                   (lmc__found_at(s, i)->key & UINT32_MAX);
+    return LMC_OK;
+}
+
+/* A section of a file or run, or BLKS, begins at w->at: if another one may be lost before it, there
+ * is an unknown run. */
+static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
+{
+    if (s->reader.tables.listing.n_streams == 0) return LMC_OK;
+    if (lmc__is_linked(w) && !lmc__is_run_complete(&s->reader, w) && w->chain != SIZE_MAX)
+        LMC__TRY(lmc__move_chain(s, w));
+    if (!lmc__is_linked(w) || !lmc__is_run_complete(&s->reader, w))
+        LMC__TRY(lmc__begin_unknown_run(&s->reader, w));
+    w->chain = SIZE_MAX;
+    return LMC_OK;
+}
+
+/* A stream of a lost FILE section: it has the runs behind the last unknown one, which do not fit
+ * into the last stream. */
+static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
+{
+    lmc__listing *const l = &r->tables.listing;
+    lmc__stream *stream;
+    size_t i, n;
+    LMC__TRY(lmc__add_unknown_stream(r));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    n = w->certain > stream[-1].first_run ? lmc__count_runs(&r->tables) - w->certain : 0;
+    stream[-1].n_runs -= n;
+    stream->n_runs = n;
+    stream->first_run -= n;
+    w->covered = 0;
+    for (i = 0; i < n; i++) w->covered += lmc__run_at(r, stream->first_run + i)->run.size;
+    return LMC_OK;
+}
+
+/* A RUN body. One that breaks the rules leaves an unknown run. */
+static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t *body, size_t size)
+{
+    lmc_reader *const r = &s->reader;
+    lmc__tables *const t = &r->tables;
+    const size_t n_segments = t->segments.size;
+    const lmc__stream *stream;
+    uint64_t position = 0;
+    enum lmc_status status;
+    lmc__run run;
+    lmc__cursor c;
+    c.p = body;
+    c.end = body + size;
+    if (t->listing.n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
+    w->next_block = 0;
+    if (lmc__get_run(&c, &run) != LMC_OK) return lmc__begin_unknown_run(r, w);
+    stream = lmc__stream_at(&t->listing, t->listing.n_streams - 1);
+    if (run.size > lmc__min64(stream->size, LMC__MAX_FILE_SIZE) - w->covered)
+        LMC__TRY(lmc__split_stream(r, w));
+    if (run.size > LMC__MAX_FILE_SIZE - w->covered) return lmc__begin_unknown_run(r, w);
+    status = lmc__parse_run(&run, &t->segments, body, size, &t->listing, t->listing.n_streams - 1,
+                            &position);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status != LMC_OK) {
+        t->segments.size = n_segments;
+        return lmc__begin_unknown_run(r, w);
+    }
+    w->covered += run.size;
+    return lmc__add_found_run(r, &run);
+}
+
+/* A FILE body. One that describes no valid files leaves one file of which nothing is known. */
+static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8_t *body,
+                                       size_t size)
+{
+    lmc__listing *const l = &s->reader.tables.listing;
+    const enum lmc_status status = lmc__list_files(l, body, size);
+    w->next_block = w->covered = 0;
+    w->certain = lmc__count_runs(&s->reader.tables);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status != LMC_OK) return lmc__add_unknown_stream(&s->reader);
+    lmc__stream_at(l, l->n_streams - 1)->first_run = w->certain;
+    return LMC_OK;
+}
+
+/* What a section tells, where there is no index. */
+static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
+                                         int is_intact)
+{
+    const size_t size = is_intact ? (size_t)section->size : 0;
+    if (lmc__is_ancillary(section) || lmc__is_kind(section, "INDX")) return LMC_OK;
+    LMC__TRY(lmc__end_run(s, w));
+    if (lmc__is_kind(section, "BLKS")) {
+        w->is_ended = 1;
+        s->damage.is_complete = s->damage.n_breaks == 0 && lmc__is_linked(w);
+        s->rows_at = w->at + LMC__SECTION_HEADER_SIZE;
+        s->n_rows = is_intact && size % LMC__BLOCK_ENTRY_SIZE == 0 ? size / LMC__BLOCK_ENTRY_SIZE
+                                                                   : UINT64_MAX;
+        return LMC_OK;
+    }
+    w->is_ended = 0;
+    s->body.size = 0;
+    LMC__TRY(lmc__reserve(&s->body, size + 1)); /* so that data is not NULL */
+    (void)lmc__read_rest(&s->reader, w->at + LMC__SECTION_HEADER_SIZE, s->body.data, size);
+    return lmc__is_kind(section, "FILE") ? lmc__take_files(s, w, s->body.data, size)
+                                         : lmc__take_run(s, w, s->body.data, size);
+}
+
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
+ * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
+ * begins another. */
+static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
+                                       size_t *run_number)
+{
+    lmc_reader *const r = &s->reader;
+    const size_t at_hand = lmc__run_at_hand(r);
+    const lmc__run *const run = at_hand == SIZE_MAX ? NULL : &lmc__run_at(r, at_hand)->run;
+    if (!run || (lmc__is_known_run(r, at_hand)
+                     ? number >= run->n_blocks || lmc__block_size_at(run, number) != length ||
+                           (number < w->next_block &&
+                            (!lmc__is_linked(w) || (number == 0 && w->next_block == run->n_blocks)))
+                     : number < w->next_block &&
+                           (!lmc__is_linked(w) || (number == 0 && w->next_block > 1))))
+        LMC__TRY(lmc__begin_unknown_run(r, w));
+    *run_number = lmc__count_runs(&r->tables) - 1;
+    return LMC_OK;
+}
+
+/* -- with an index, but not its rows -- */
+
+typedef struct lmc__place_search {
+    const lmc_reader *reader;
+    uint64_t at;
+} lmc__place_search;
+
+static int lmc__ends_before(const void *context, size_t i)
+{
+    const lmc__place_search *const search = (const lmc__place_search *)context;
+    return lmc__run_at(search->reader, i)->end <= search->at;
+}
+
+/* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
+ * break on things are where the index is: further behind, or before. */
+static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
+                                size_t length)
+{
+    const lmc_reader *const r = &s->reader;
+    const lmc__reader_run *run;
+    lmc__place_search search;
+    size_t i;
+    search.reader = r;
+    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
+    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
+    run = lmc__run_at(r, i);
+    return search.at >= run->at && number < run->run.n_blocks &&
+                   lmc__block_size_at(&run->run, number) == length
+               ? i
+               : SIZE_MAX;
+}
+
+/* -- headers -- */
+
+/* The block, whose header is right, is intact, as far as can be told without its prediction. */
+static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *info, uint64_t at,
+                                        int *is_intact)
+{
+    lmc_reader *const r = &s->reader;
+    lmc__coder *const c = r->coder;
+    enum lmc_status status;
+    *is_intact = 0;
+    if (!lmc__may_claim(s, (uint64_t)info->encoded_size + info->size)) return LMC_OK;
+    LMC__TRY(lmc__set_coder(c, info->size, 1, 0));
+    c->in[0].size = s->range.size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], info->encoded_size));
+    LMC__TRY(lmc__reserve(&s->range, info->size));
+    if (lmc__read_at(r, at, c->in[0].data, info->encoded_size) != LMC_OK) return LMC_OK;
+    status = lmc__decode_block(c->wave.k, s->range.data, lmc__no_streaming, c->in[0].data, info,
+                               NULL, 0, c->wave.workspaces, c->wave.workspace_size);
+    *is_intact = status == LMC_OK || status == LMC_ERR_BASE_MISSING;
+    return LMC_OK;
+}
+
+/* What looks like the header of a block is at p. *step: its size, if it is passed over. */
+static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
+                                          uint64_t *step)
+{
+    const uint64_t most = s->damage.has_index ? s->reader.tables.n_rows
+                                              : s->reader.source.size / (LMC_BLOCK_HEADER_SIZE + 1);
+    const uint32_t header_crc = lmc__load32(p + LMC__BLOCK_CRC_AT);
+    lmc_block_info info, next;
+    uint32_t number;
+    lmc__found_block f;
+    size_t run = 0, n;
+    int is_passed = 0, is_next;
+    if (lmc__parse_block_info(p, &info) != LMC_OK ||
+        info.encoded_size > s->reader.source.size - w->at ||
+        info.encoded_size <= LMC_BLOCK_HEADER_SIZE)
+        return LMC_OK;
+    number = lmc__number_of(p);
+    if (number >= most) return LMC_OK;
+    is_next = lmc__is_linked(w) && number == w->next_block;
+    if (!s->damage.has_index) LMC__TRY(lmc__take_block(s, w, number, info.size, &run));
+    else if (!s->has_rows) run = lmc__run_of_place(s, w, number, info.size);
+    if (run == SIZE_MAX) return LMC_OK;
+    memset(&f, 0, sizeof f);
+    f.key = s->damage.has_index && s->has_rows ? info.encoded_size | (uint64_t)header_crc << 32
+                                               : (uint64_t)run << 32 | number;
+    f.at = w->at;
+    f.size = (uint32_t)info.encoded_size;
+    f.length = (uint32_t)info.size;
+    f.crc = info.crc;
+    f.header_crc = header_crc;
+    f.has_prediction = (uint8_t)info.has_prediction;
+    s->damage.n_breaks += !is_next;
+    if (!lmc__is_linked(w)) w->chain = lmc__count_found(s);
+    LMC__TRY(lmc__append(&s->blocks, &f, sizeof f));
+    w->last_end = w->at + f.size;
+    w->next_block = (uint64_t)number + 1;
+    *step = 1;
+    if (s->end >= w->last_end && s->end - w->last_end >= LMC_BLOCK_HEADER_SIZE) {
+        LMC__TRY(lmc__view(s, w->last_end, LMC_BLOCK_HEADER_SIZE, 4096, &p, &n));
+        is_passed = p[0] == LMC__BLOCK_SYNC && lmc__parse_block_info(p, &next) == LMC_OK &&
+                    lmc__number_of(p) == w->next_block;
+    }
+    if (!is_passed) LMC__TRY(lmc__check_block(s, &info, w->at, &is_passed));
+    if (is_passed) *step = f.size;
+    return LMC_OK;
+}
+
+/* What looks like the header of a section is at p. It must have its Head_CRC, and lie within the
+ * file. *step: its size, if it is passed over. */
+static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
+                                            uint64_t *step)
+{
+    lmc_reader *const r = &s->reader;
+    lmc__section section;
+    uint64_t size;
+    int is_intact;
+    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE ||
+        !lmc__may_claim(s, section.size))
+        return LMC_OK;
+    if (!lmc__is_ancillary(&section) && section.size > lmc__index_limit(r)) return LMC_OK;
+    size = LMC__SECTION_HEADER_SIZE + section.size;
+    is_intact =
+        lmc__crc_of_file(s, w->at + LMC__SECTION_HEADER_SIZE, section.size) == section.body_crc;
+    if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
+    if (is_intact && lmc__is_kind(&section, "INDX") && !s->damage.has_index) {
+        LMC__TRY(lmc__take_index(s, w->at, size, 0));
+        if (s->damage.has_index) return LMC_OK;
+    }
+    if (!s->damage.has_index) LMC__TRY(lmc__take_section(s, w, &section, is_intact));
+    else if (lmc__is_kind(&section, "RUN ")) w->next_block = 0;
+    s->damage.n_breaks += !lmc__is_linked(w);
+    s->damage.n_sections += !is_intact;
+    w->last_end = w->at + size;
+    *step = is_intact ? size : 1;
+    return LMC_OK;
+}
+
+/* The whole walk; when it meets the index, all is searched again with its help. While searching,
+ * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
+ * letters of the kinds of sections. */
+LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
+{
+    const int had_index = s->damage.has_index;
+    uint8_t is_first[256]; /* bytes with which a header begins */
+    lmc__walk w;
+    memset(is_first, 0, sizeof is_first);
+    is_first[LMC__BLOCK_SYNC] = is_first[(uint8_t)'F'] = is_first[(uint8_t)'R'] =
+        is_first[(uint8_t)'B'] = is_first[(uint8_t)'I'] = 1;
+    memset(&is_first[(uint8_t)'a'], 1, 'z' - 'a' + 1);
+    memset(&w, 0, sizeof w);
+    w.last_end = LMC__HEADER_SIZE;
+    w.at = s->damage.has_header ? LMC__HEADER_SIZE : 0;
+    w.chain = SIZE_MAX;
+    while (w.at < s->end && s->end - w.at >= LMC__SECTION_HEADER_SIZE) {
+        const size_t wanted = (size_t)lmc__min64(LMC_BLOCK_HEADER_SIZE, s->end - w.at);
+        uint64_t step = 0; /* 0: nothing begins here */
+        const uint8_t *p;
+        size_t n;
+        LMC__TRY(lmc__view(s, w.at, wanted, lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
+        if (p[0] != LMC__BLOCK_SYNC) {
+            if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
+        } else if (wanted == LMC_BLOCK_HEADER_SIZE) {
+            LMC__TRY(lmc__look_at_block(s, &w, p, &step));
+        }
+        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* with its help */
+        if (step == 0) {
+            LMC__TRY(lmc__view(s, w.at, 1, 0, &p, &n));
+            for (step = 1; step < n && !is_first[p[step]]; step++) {}
+        }
+        w.at += step;
+    }
+    s->damage.n_breaks += w.last_end != s->end && (s->damage.has_index || s->damage.has_trailer);
+    if (!s->damage.has_index && !w.is_ended && s->reader.tables.listing.n_streams)
+        LMC__TRY(lmc__begin_unknown_run(&s->reader, &w));
+    return LMC_OK;
+}
+
+/* == snapshot/salvage_read.h =================================================================== */
+
+/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
+ * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
+ * so that lmc_salvage_confirm can tell.
+ *
+ *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
+ *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
+ *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
+ *
+ * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
+ * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
+
+/* -- blocks -- */
+
+/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
+ * but block by block: a damaged neighbour must not cost this one.
+ *
+ * The header is read and checked again, for the file may have changed since the walk, and what is
+ * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
+ * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
+ * had, that is said of an intact payload only: of another one, that it is damaged. */
+static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
+                                        const lmc__found_block *found, uint8_t *dst)
+{
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__coder *const c = r->coder;
+    enum lmc_status status, prediction = run->prediction;
+    lmc_block_info info;
+    if (found->has_prediction && prediction == LMC_OK) {
+        LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        prediction = lmc__read_prediction(
+            &r->origin, &run->run, (uint64_t)block * run->run.block_size, dst, found->length);
+    }
+    LMC__TRY(lmc__set_coder(c, found->length, 1, 0));
+    c->in[0].size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], found->size));
+    LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
+    LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
+    LMC__CHECK(info.size == found->length && info.encoded_size == found->size &&
+                   info.has_prediction == found->has_prediction,
+               LMC_ERR_CORRUPT); /* it changed */
+    LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
+    status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
+                               prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
+                               c->wave.workspaces, c->wave.workspace_size);
+    return status == LMC_ERR_BASE_MISSING ? prediction : status;
+}
+
+/* The first intact one of the copies of a block, which begin with number i of those found. They
+ * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
+ * right. */
+LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
+                                                   size_t i, uint8_t *dst)
+{
+    const uint64_t key = lmc__found_at(s, i)->key;
+    enum lmc_status status = LMC_ERR_LOST;
+    if (lmc__found_at(s, i)->is_doubtful) return LMC_ERR_CORRUPT;
+    for (; i < lmc__count_found(s) && lmc__found_at(s, i)->key == key; i++) {
+        status = lmc__decode_copy(&s->reader, number, block, lmc__found_at(s, i), dst);
+        if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
+    }
+    return status;
+}
+
+/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
+ * is lost ends it; what is around that is to be had by lmc_salvage_next.
+ *
+ * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
+ * are two, as in other readers: one for runs that this very file predicts, because reading those
+ * asks for other bytes of it, by this function again, which may need the other one. */
+LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                                    uint8_t *dst, size_t size)
+{
+    lmc_salvage *const s = lmc__get_salvage(r);
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
+    while (size != 0) {
+        const uint64_t block = offset / run->block_size;
+        const size_t skip = (size_t)(offset - block * run->block_size),
+                     length = lmc__block_size_at(run, block), n = lmc__min(length - skip, size);
+        const size_t i = lmc__find_copies(s, number, block);
+        uint8_t *to = dst;
+        LMC__CHECK(i < lmc__count_found(s), LMC_ERR_LOST);
+        if (n < length) {
+            part->size = 0;
+            LMC__TRY(lmc__reserve(part, length));
+            to = part->data;
+        }
+        LMC__TRY(lmc__decode_found(s, number, (uint32_t)block, i, to));
+        if (n < length) memcpy(dst, to + skip, n);
+        dst += n;
+        offset += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+/* -- ranges -- */
+
+/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
+ * is by its CRC, those of tensors by their fingerprints. */
+static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
+{
+    return (int8_t *)(void *)s->verdicts.data +
+           ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
+}
+
+/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
+ * not. */
+static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+
+/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
+ * is compared with the fingerprint that the index has. The digest of one that is not whole is
+ * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
+static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
+                                 uint64_t end)
+{
+    while (d->tensor < file->n_tensors &&
+           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
+        const size_t tensor = d->tensor;
+        const lmc_tensor *const t = &file->tensors[tensor];
+        const int is_whole = d->tensor_done == t->size;
+        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
+        if (is_whole)
+            verdicts[1 + tensor] =
+                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    }
+}
+
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
+ * by spans, in order. */
+typedef struct lmc__span {
+    uint64_t offset, size;
+    const uint8_t *data;
+} lmc__span;
+
+/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
+static void lmc__advance(lmc__span *span, uint64_t offset)
+{
+    if (span->data) span->data += (size_t)(offset - span->offset);
+    span->size -= offset - span->offset;
+    span->offset = offset;
+}
+
+/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
+ * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
+ * never whole. So a leaf is only ever made of neighbours. */
+static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
+                                lmc__span span)
+{
+    const lmc__kernels *const k = s->reader.coder->wave.k;
+    lmc__digester *const d = &s->digester;
+    const uint64_t end = span.offset + span.size;
+    while (span.size != 0) {
+        const lmc_tensor *t;
+        uint64_t part;
+        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        if (d->tensor == file->n_tensors) return;
+        t = &file->tensors[d->tensor]; /* ends behind span.offset */
+        if (t->offset >= end) break;
+        if (span.offset < t->offset) lmc__advance(&span, t->offset);
+        part = lmc__min64(span.size, t->offset + t->size - span.offset);
+        if (span.data && span.offset - t->offset == d->tensor_done) {
+            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
+            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
+                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
+                        (uint32_t)part);
+        }
+        lmc__advance(&span, span.offset + part);
+    }
+    lmc__confirm_tensors(d, file, verdicts, end);
+}
+
+/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
+ * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
+ * what is there is taken: once something is lost it is of no use, and not compared. */
+static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, number);
+    lmc__digester *const d = &s->digester;
+    if (!s->damage.has_index) return; /* else fingerprints are not known */
+    if (span.offset == 0) {
+        lmc__begin_digester(d, file);
+        s->is_whole = 1;
+    }
+    if (span.data)
+        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
+    else s->is_whole = 0;
+    lmc__digest_tensors(s, file, verdicts, span);
+    if (span.offset + span.size == file->size && s->is_whole)
+        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
+}
+
+/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
+static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
+{
+    lmc__span span;
+    span.offset = s->offset;
+    span.size = range->size;
+    span.data = (const uint8_t *)range->data;
+    lmc__digest_range(s, s->file, span);
+    s->offset += range->size;
+}
+
+/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
+ * status. */
+static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
+{
+    range->size = size;
+    range->status = LMC_ERR_LOST;
+    lmc__digest_next(s, range);
+    return LMC_OK;
+}
+
+/* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
+ * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
+ * block that has bytes of several files is decoded once: what is asked for again is there.
+ *
+ * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
+ * file can make. range->data is the reader's, until the next call. */
+static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
+                                    uint64_t most, lmc_salvage_range *range)
+{
+    const uint64_t max = s->reader.options.max_total_size, limit = max ? max : UINT64_MAX;
+    const lmc__found_block *const f = lmc__found_at(s, i);
+    const size_t size = (size_t)lmc__min64(f->length - skip, most);
+    lmc__meter *const meter = s->reader.meter;
+    int is_outermost;
+    if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
+    if (skip == 0 || s->ranged != i + 1) {
+        s->ranged = 0;
+        s->range.size = 0;
+        LMC__TRY(lmc__reserve(&s->range, f->length));
+        is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
+        s->ranged_status = lmc__decode_found(s, number, range->block, i, s->range.data);
+        lmc__end_work(meter, is_outermost);
+        if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
+        s->ranged = i + 1;
+    }
+    range->size = size;
+    range->status = s->ranged_status;
+    if (range->status == LMC_OK) range->data = s->range.data + skip;
+    s->delivered += size;
+    return LMC_OK;
+}
+
+/* The next range of run number s->run, in which byte `position` of the stream is; the file ends at
+ * `end` of it: a block that was found, as far as it is the file's, or what is lost up to the next
+ * one.
+ *
+ *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
+ *     files               |--- a -------------|- b ---|
+ *     ranges              | 0   | lost      |3| 3 | 4 | */
+static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint64_t end,
+                                        lmc_salvage_range *range)
+{
+    const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+    const uint64_t at = position - run->start, block = at / run->block_size,
+                   next = lmc__next_found(s, s->run, block);
+    range->run = (uint32_t)s->run;
+    range->block = (uint32_t)block;
+    if (next > block)
+        return lmc__report_lost(
+            s, range,
+            lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
+    LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
+                          (size_t)(at - block * run->block_size), end - position, range));
+    lmc__digest_next(s, range);
+    return LMC_OK;
+}
+
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last
+ * run. */
+static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
+{
+    const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
+    const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
+    const uint64_t position = f->start + s->offset,
+                   end = f->file.size == LMC_UNKNOWN_SIZE ? UINT64_MAX : f->start + f->file.size;
+    range->file_number = s->file;
+    range->offset = s->offset;
+    for (; s->run < stream->first_run + stream->n_runs && position < end; s->run++) {
+        const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
+        if (position < run->start)
+            return lmc__report_lost(s, range, lmc__min64(end, run->start) - position);
+        if (position - run->start < run->size) return lmc__next_of_run(s, position, end, range);
+    }
+    if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
+        return lmc__report_lost(s, range, end - position);
+    if (f->file.size == 0) { /* without a range, but with a fingerprint */
+        lmc__span span;
+        span.offset = span.size = 0;
+        span.data = (const uint8_t *)"";
+        lmc__digest_range(s, s->file, span);
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
+/* The next block without a place. Its run and number are known, but not of which bytes of which
+ * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
+ * or the rows of BLKS, what has no place is no block of this file. */
+static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
+{
+    const lmc_reader *const r = &s->reader;
+    const size_t n = s->damage.has_index || s->has_rows ? 0 : lmc__count_found(s);
+    uint64_t key = UINT64_MAX;
+    for (; s->unplaced < n; s->unplaced++) {
+        const size_t i = s->unplaced;
+        key = lmc__found_at(s, i)->key;
+        if (lmc__run_at(r, (size_t)(key >> 32))->run.size == 0 &&
+            (i == 0 || lmc__found_at(s, i - 1)->key != key))
+            break; /* no copy */
+    }
+    if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
+    range->file_number = SIZE_MAX;
+    range->offset = 0;
+    range->run = (uint32_t)(key >> 32);
+    range->block = (uint32_t)key;
+    LMC__TRY(lmc__deliver(s, range->run, s->unplaced, 0, UINT64_MAX, range));
+    s->unplaced++;
+    return LMC_OK;
+}
+
+/* File by file, then the blocks without a place. Each call returns one range, so memory is one
+ * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
+ * reader, and it does not go back.
+ *
+ *     LMC_OK             a range: data, or lost, or damaged, as range->status says
+ *     other errors       about the call (memory, a limit): nothing was handed out
+ *
+ * The end is a range of its own, so that no status means both an end and a loss. */
+LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
+{
+    enum lmc_status status;
+    lmc_reader *r;
+    if (!s || !range) return LMC_ERR_ARGUMENT;
+    r = &s->reader;
+    memset(range, 0, sizeof *range);
+    range->run = range->block = UINT32_MAX;
+    while (s->file < r->tables.listing.n_files) {
+        status = lmc__next_of_file(s, range);
+        if (status != LMC_ERR_NOT_FOUND) return status;
+        s->offset = 0;
+        s->file++;
+        if (s->file < r->tables.listing.n_files && lmc__file_at(r, s->file)->start == 0)
+            s->run = lmc__stream_of(r, lmc__file_at(r, s->file))->first_run;
+    }
+    status = lmc__next_unplaced(s, range);
+    if (status != LMC_ERR_NOT_FOUND) return status;
+    range->is_end = 1;
+    range->file_number = SIZE_MAX;
+    range->offset = 0;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage *damage)
+{
+    if (!s || !damage) return LMC_ERR_ARGUMENT;
+    *damage = s->damage;
+    return LMC_OK;
+}
+
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
+
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
+ * known. */
+LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
+{
+    return s && file_number < s->reader.tables.listing.n_files &&
+           lmc__file_at(&s->reader, file_number)->is_described;
+}
+
+/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
+ * without a gap and there was an index to compare with, else 0. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
+{
+    const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
+    if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
+    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+}
+
+/* == snapshot/salvage_open.h =================================================================== */
+
+/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
+
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
+ * of a later version is refused, where a damaged header is not. An intact header names the base, so
+ * a wrong one is refused at once, as by any reader (spec 7.3). */
+static enum lmc_status lmc__salvage_header(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    if (r->source.size < LMC__HEADER_SIZE || !lmc__read_rest(r, 0, header, sizeof header))
+        return LMC_OK;
+    status = lmc__check_header(header, k);
+    if ((status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED) &&
+        k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT))
+        return status;
+    if (status != LMC_OK) return LMC_OK;
+    s->damage.has_header = 1;
+    memcpy(s->header, header, sizeof s->header);
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
+ * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
+ * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
+ * missing; and none. Only the first is no damage, but the second leads to the index all the
+ * same. */
+static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    uint64_t index_size, index_at;
+    if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
+        !lmc__read_rest(r, end, trailer, sizeof trailer))
+        return LMC_OK;
+    index_size = lmc__load64(trailer + 8);
+    index_at = index_size <= end ? end - index_size : 0;
+    if (index_at < LMC__HEADER_SIZE) return LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    if (s->damage.has_trailer) s->end = index_at;
+    /* one that was moved is good enough to look there */
+    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+        k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
+        return lmc__take_index(s, index_at, index_size, 1);
+    return LMC_OK;
+}
+
+/* Of a BLKS that was found without an index: its rows, if they are as many as the known runs have
+ * blocks. Then no run is lost. */
+static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
+{
+    lmc__tables *const t = &s->reader.tables;
+    size_t i;
+    for (i = 0; i < lmc__count_runs(t); i++) {
+        lmc__table_run(t, i)->first_row = t->n_rows;
+        t->n_rows += lmc__table_run(t, i)->run.n_blocks; /* below 2^64, as each is below 2^32 */
+    }
+    if (t->n_rows != s->n_rows) return LMC_OK;
+    LMC__TRY(lmc__take_rows(s, s->rows_at, s->n_rows));
+    if (!s->has_rows) return LMC_OK;
+    s->damage.is_complete = 1;
+    for (i = 0; i < lmc__count_found(s); i++)
+        lmc__found_at(s, i)->key =
+            lmc__found_at(s, i)->size | (uint64_t)lmc__found_at(s, i)->header_crc << 32;
+    return LMC_OK;
+}
+
+/* With an index, all files and runs are in the tables since it was found (lmc__take_index). */
+static enum lmc_status lmc__fill_tables(lmc_salvage *s)
+{
+    if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
+    lmc__choose_blocks(s);
+    if (!s->damage.has_index) lmc__place_runs(s);
+    return lmc__finish_runs(s);
+}
+
+/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
+ *
+ *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
+ *     verdicts_at     ^ [0]                      ^ [1] */
+static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s->reader.tables.listing.n_files; i++) {
+        LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
+        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+    }
+    return lmc__append(&s->verdicts, NULL, n);
+}
+
+/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
+ * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
+ * full; what stays is in proportion to the blocks that were found. */
+LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
+{
+    lmc_salvage *const s = lmc__get_salvage(r);
+    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    s->end = r->source.size;
+    s->n_rows = UINT64_MAX;
+    LMC__TRY(lmc__salvage_header(s));
+    LMC__TRY(lmc__salvage_trailer(s));
+    LMC__TRY(lmc__walk_through(s));
+    LMC__TRY(lmc__fill_tables(s));
+    if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
+        return LMC_ERR_NOT_LMC;
+    /* a file without a name is alone */
+    if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
+        *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
+        s->damage.is_complete = 1;
+    LMC__TRY(lmc__add_verdicts(s));
+    s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
+    lmc__free_buffer(&s->body);
+    lmc__free_buffer(&s->view);
+    return LMC_OK;
+}
+
+/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
+LMC__COLD static void lmc__free_salvage(lmc_reader *r)
+{
+    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
+}
+
+/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
+ * anything can fail. */
+static enum lmc_status lmc__open_by_search(lmc_reader *r)
+{
+    r->is_salvage = 1;
+    r->read_run = lmc__read_salvaged;
+    r->free_extra = lmc__free_salvage;
+    return lmc__open_salvage(r);
+}
+
+LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                                         const lmc_reader_options *options)
+{
+    lmc_reader *reader;
+    if (!salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_reader(&reader, sizeof(lmc_salvage), lmc__open_by_search, source, options));
+    *salvage = lmc__get_salvage(reader);
+    return LMC_OK;
+}
+
+LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_reader_free(lmc_salvage_reader(s)); }
+
+#endif /* LMC_IMPLEMENTATION */

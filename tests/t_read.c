@@ -1,0 +1,7 @@
+/* t_read.c - lmc_read.h in the place of lmc.h, for vectors.c, which calls what that has. */
+#define LMC_IMPLEMENTATION
+#include "../include/lmc_read.h"
+
+long t_passed, t_failed;
+char t_about[240];
+int t_long, t_quick, t_brief, t_kernels_only;
