@@ -61,8 +61,10 @@ def longer_suites(path):
 def read_source():
     """Its text; and the same with spaces in place of comments, texts and what the preprocessor reads, so that places are the same."""
     subprocess.run([sys.executable, os.path.join(ROOT, "tools", "amalgamate.py")], check=True)
-    with open(os.path.join(ROOT, "lmc.h")) as file:
-        text = file.read()
+    text = ""
+    for name in ("lmc.h", "include/lmc_salvage.h"):  # one behind the other, as they are included: the real one is then empty
+        with open(os.path.join(ROOT, name)) as file:
+            text += file.read()
     hidden = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M)
     return text, hidden.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
@@ -210,7 +212,8 @@ class Library:
         for name in ("tests", "fuzz"):  # they look for lmc.h beside them
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.root, name), ignore=shutil.ignore_patterns("golden", "corpus", "*.py", "*.zip"))
         shutil.copy(os.path.join(ROOT, "tests", "vectors.py"), os.path.join(self.root, "tests"))
-        os.symlink(os.path.join(ROOT, "spec"), os.path.join(self.root, "spec"))
+        for name in ("include", "spec"):
+            os.symlink(os.path.join(ROOT, name), os.path.join(self.root, name))
         self.build()
 
     def build(self):
