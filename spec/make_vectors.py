@@ -999,6 +999,9 @@ def invalid_sections(v, simple):
             ("entry_stored_size_19", "R8-5 R8-8", {"entry2.Stored_Size": 19, "entry3.Stored_Size": lambda size: size + 10}, "CORRUPT"),
             ("entry_with_body", "R8-5", {"entry2.Stored_Size": lambda size: varint(size) + varint(9) + note.body}, "CORRUPT")):
         v.invalid("ancillary_" + name, rule, "an ancillary section: %s" % name.replace("_", " "), status, build(items(note, note), patch=patch))
+    for name, kind in (("in_kind", b"no"), ("behind_kind", b"note")):
+        v.invalid("index_ends_" + name, "R2-6", "an INDX body that ends %s of the last entry" % name.replace("_", " the "), "CORRUPT", build(
+            [Src(b"a", b"ab"), Run([stored(b"ab")]), note], patch={"entry2.Kind": kind, "entry2.Stored_Size": b""}))
     v.invalid("ancillary_first", "R4-9", "an ancillary section before the first FILE", "CORRUPT", build([note, Src(data=b"a"), Run([stored(b"a")])]))
     zeros = Run([planes([bytes(16384)]), stored(b"end")], between={1: note})
     v.invalid("ancillary_between_blocks", "R4-10 R5-2", "an ancillary section between the blocks of a run", "CORRUPT", build([
