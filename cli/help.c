@@ -527,18 +527,8 @@ static const struct topic topics[] = {
              "error there is no output file.\n"},
 };
 
-/* words of the command line that stand in the topic of others */
-static const struct topic aliases[] = {
-    {"fold", "chains"},     {"rebase", "chains"}, {"verify", "chains"},
-    {"ls", "list"},         {"info", "list"},     {"decompress", "restore"},
-    {"extract", "restore"}, {"version", ""},      {"help", ""},
-    {"--help", ""},         {"-h", ""},
-};
-
 int print_help(const char *name)
 {
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i].name, name) == 0) name = aliases[i].text;
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         if (strcmp(topics[i].name, name) == 0) {
             fputs(topics[i].text, stdout);
