@@ -165,7 +165,7 @@ static int compare_places(const struct snapshot *x, const struct snapshot *y)
 }
 
 /* Of one fingerprint, the shallowest first. */
-static int compare_fingerprints(const void *a, const void *b)
+static int compare_contents(const void *a, const void *b)
 {
     const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
     const int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
@@ -173,7 +173,7 @@ static int compare_fingerprints(const void *a, const void *b)
     return x->depth != y->depth ? x->depth < y->depth ? -1 : 1 : compare_places(x, y);
 }
 
-static int compare_depths(const void *a, const void *b)
+static int compare_chains(const void *a, const void *b)
 {
     const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
@@ -195,7 +195,7 @@ static int compare_numbers(const void *a, const void *b)
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_fingerprints, compare_depths, compare_entry_names, compare_numbers};
+        compare_contents, compare_chains, compare_entry_names, compare_numbers};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
