@@ -78,7 +78,6 @@ static FILE *silence;
 #include "../cli/verb/apply_place.c"
 #include "../cli/verb/series_chain.c"
 #include "../cli/verb/series_manifest.c"
-#include "../cli/verb/series_open.c"
 
 #include "make.h"
 
@@ -224,11 +223,7 @@ static const struct series_options no_options;
 
 static int parse_series(struct series *s, const char *text, size_t size)
 {
-    memset(s, 0, sizeof *s);
-    s->directory = "directory";
-    s->manifest_path = copy_string("series.json", 11);
-    s->o = &no_options;
-    s->lock_fd = -1;
+    init_series(s, "directory", &no_options);
     return parse_manifest(s, text, size);
 }
 

@@ -18,7 +18,7 @@ FORMATS = os.path.join(os.path.dirname(CLI), "formats")
 
 
 def family(path):
-    """The verb that a file of verb/ belongs to: series_gc.c to series."""
+    """The verb that a file of verb/ belongs to: series_prune.c to series."""
     return re.split(r"[_.]", os.path.basename(path))[0]
 
 
