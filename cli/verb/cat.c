@@ -350,10 +350,6 @@ static int plan_cat(struct extract *e, int has_slice)
     const lmc_tensor *t = e->tensor;
     enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
-    if (e->view && e->view->is_conjugated)
-        return fail(CODE_ERROR, t->name,
-                    "is conjugated or negated by a flag, which PyTorch applies when it is read; "
-                    "restore the file with -d, and read it with PyTorch");
     if (e->view) {
         e->piece = t->size;
         e->left = 1;

@@ -10,6 +10,7 @@
 #include "../input/damage.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../../formats/gather.h"
 
 /* Elements that are handed over at once. */
 #define CHUNK_SIZE ((size_t)1 << 20)
@@ -33,51 +34,6 @@ void describe_view(lmc_tensor *t, const struct container_view *view)
         t->size *= view->shape[i]; /* which the parser checks */
 }
 
-/* Where elements are taken from, and put. */
-struct gathering {
-    const unsigned char *from;
-    unsigned char *chunk;
-    size_t width, filled;
-    int (*write)(void *user, const void *data, size_t size);
-    void *user;
-};
-
-static int flush_chunk(struct gathering *g)
-{
-    const int code = g->filled ? g->write(g->user, g->chunk, g->filled) : CODE_OK;
-    g->filled = 0;
-    return code;
-}
-
-/* A row: of the last dimension. at: in elements */
-static int gather_row(struct gathering *g, uint64_t at, uint64_t n, uint64_t stride)
-{
-    int code = CODE_OK;
-    for (uint64_t i = 0; i < n && code == CODE_OK; i++) {
-        memcpy(g->chunk + g->filled, g->from + (size_t)(at + i * stride) * g->width, g->width);
-        g->filled += g->width;
-        if (g->filled + g->width > CHUNK_SIZE) code = flush_chunk(g);
-    }
-    return code;
-}
-
-static int gather(struct gathering *g, const struct container_view *v, const struct slice *s)
-{
-    const unsigned n_outer = v->rank ? v->rank - 1 : 0;
-    uint64_t digits[LMC_MAX_RANK] = {0};
-    for (;;) {
-        uint64_t at = 0;
-        unsigned i = n_outer;
-        int code;
-        for (unsigned k = 0; k < n_outer; k++) at += digits[k] * v->strides[k];
-        code = v->rank ? gather_row(g, at, s->count[n_outer], v->strides[n_outer])
-                       : gather_row(g, 0, 1, 0);
-        if (code != CODE_OK) return code;
-        while (i > 0 && ++digits[i - 1] == s->count[i - 1]) digits[--i] = 0;
-        if (i == 0) return flush_chunk(g);
-    }
-}
-
 int copy_view(struct archive *a, size_t file, const struct container_view *view,
               const struct slice *slice, int (*write)(void *user, const void *data, size_t size),
               void *user)
@@ -85,9 +41,19 @@ int copy_view(struct archive *a, size_t file, const struct container_view *view,
     const size_t width = view->bits / 8;
     uint64_t start = 0, extent = 1;
     struct gathering g;
-    unsigned char *span;
+    unsigned char *span, *chunk;
     enum lmc_status status;
+    size_t n;
     int code;
+    if (view->is_ambiguous)
+        return fail(CODE_ERROR, view->name,
+                    "is the name of several tensors of the file; restore it with -d, and read it "
+                    "with PyTorch");
+    if (!resolve_flags(NULL, 0, view->dtype, view->flags))
+        return fail(CODE_ERROR, view->name,
+                    "is conjugated or negated by a flag of PyTorch, which is not known of %s; "
+                    "restore the file with -d, and read it with PyTorch",
+                    view->dtype);
     for (unsigned i = 0; i < view->rank; i++) {
         if (slice->count[i] == 0) return CODE_OK;
         start += slice->start[i] * view->strides[i]; /* within the storage, as the parser checks */
@@ -97,15 +63,19 @@ int copy_view(struct archive *a, size_t file, const struct container_view *view,
         return fail(CODE_ERROR, view->name, "is too large for this machine");
     memset(&g, 0, sizeof g);
     span = (unsigned char *)resize(NULL, (size_t)extent, width);
-    g.chunk = (unsigned char *)resize(NULL, CHUNK_SIZE, 1);
-    g.from = span;
+    chunk = (unsigned char *)resize(NULL, CHUNK_SIZE, 1);
+    g.span = span;
     g.width = width;
-    g.write = write;
-    g.user = user;
+    g.rank = view->rank;
+    g.counts = slice->count;
+    g.strides = view->strides;
     status = read_counted(a, file, view->offset + start * width, span, (size_t)extent * width);
-    code = status == LMC_OK ? gather(&g, view, slice)
-                            : fail_damage(a, status, file, view->offset + start * width);
-    free(g.chunk);
+    code = status == LMC_OK ? CODE_OK : fail_damage(a, status, file, view->offset + start * width);
+    while (code == CODE_OK && (n = gather_elements(&g, chunk, CHUNK_SIZE)) > 0) {
+        (void)resolve_flags(chunk, n, view->dtype, view->flags);
+        code = write(user, chunk, n);
+    }
+    free(chunk);
     free(span);
     return code;
 }

@@ -81,6 +81,8 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"new_bytes", new_bytes, METH_VARARGS, NULL},
                                   {"prepare", prepare, METH_VARARGS, NULL},
                                   {"from_dlpack", from_dlpack, METH_VARARGS, NULL},
+                                  {"gather", gather, METH_VARARGS, NULL},
+                                  {"resolve", resolve, METH_VARARGS, NULL},
                                   {"tensor_encode", (PyCFunction)(void (*)(void))tensor_encode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
