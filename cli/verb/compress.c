@@ -10,8 +10,6 @@
 
 #include "../choose/members.h"
 #include "../choose/quantise.h"
-#include "../choose/record.h"
-#include "../choose/small_files.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
 #include "../input/archive.h"

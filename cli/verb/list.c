@@ -7,7 +7,7 @@
 #include <string.h>
 #include <jansson.h>
 
-#include "../choose/record.h"
+#include "../choose/quantise.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
