@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "members.h"
-#include "../format/torch_save.h"
+#include "../../formats/torch_save.h"
 #include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "../../lmc.h"
-#include "../format/container.h"
+#include "../../formats/container.h"
 
 struct archive;
 
