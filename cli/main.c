@@ -20,15 +20,8 @@
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "choose/policy.h"
 #include "format/json.h"

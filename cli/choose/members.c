@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "policy.h"
 #include "../../formats/container.h"
 #include "../format/tensors.h"

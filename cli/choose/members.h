@@ -6,10 +6,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
 #include "../../lmc.h"
 #include "../../formats/roles.h"
 #include "../input/links.h"

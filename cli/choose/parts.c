@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "parts.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "members.h"
 #include "../../formats/torch_save.h"
 #include "../input/common.h"

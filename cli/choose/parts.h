@@ -29,8 +29,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../../lmc.h"
 
 struct members;

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "quantise.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <jansson.h>
 
 #include "members.h"

@@ -9,8 +9,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../../lmc.h"
 
 struct choice;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "twins.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "members.h"
 #include "policy.h"
 #include "../format/hex.h"

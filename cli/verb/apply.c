@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/base.h"

@@ -12,8 +12,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../input/common.h"
 
 struct apply_options {

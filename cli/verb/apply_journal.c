@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply_journal.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../input/archive.h"
 #include "../input/opened.h"
 #include "../sys/attributes.h"

@@ -61,9 +61,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "../../lmc.h"
 
 struct archive;

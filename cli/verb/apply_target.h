@@ -6,10 +6,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
 #include "../../lmc.h"
 #include "../input/archive.h"
 #include "../input/common.h"

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <jansson.h>
 
 #include "../format/json.h"

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat_choice.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../input/archive.h"
 #include "../input/inside.h"
 #include "../sys/memory.h"

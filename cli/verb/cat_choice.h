@@ -6,9 +6,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "../../lmc.h"
 #include "../../formats/container.h"
 

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "compress.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../choose/members.h"
 #include "../choose/quantise.h"
 #include "../choose/twins.h"

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "diff.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <jansson.h>
 
 #include "../format/hex.h"

@@ -6,13 +6,7 @@
  */
 #include "dump.h"
 
-#include <errno.h>
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "../../lmc.h"
 #include "../format/print.h"
