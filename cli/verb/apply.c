@@ -554,14 +554,13 @@ static int apply_all(struct apply *a)
     return code;
 }
 
-int apply_deltas(char **names, size_t n, const struct apply_options *options)
+int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
 {
-    const struct common *o = &options->common;
     struct apply a;
     int code;
     memset(&a, 0, sizeof a);
     a.o = o;
-    a.trust_base = options->trust_base;
+    a.trust_base = trust_base;
     a.name = names[n - 1];
     a.lock = a.journal.fd = -1;
     a.base_options = *o;
