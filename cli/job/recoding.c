@@ -9,7 +9,6 @@
 #include "../choose/members.h"
 #include "../choose/policy.h"
 #include "../choose/quantise.h"
-#include "../choose/record.h"
 #include "../choose/twins.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"

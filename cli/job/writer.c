@@ -9,9 +9,7 @@
 #include "../choose/members.h"
 #include "../choose/parts.h"
 #include "../choose/policy.h"
-#include "../choose/record.h"
-#include "../choose/shifts.h"
-#include "../choose/small_files.h"
+#include "../choose/quantise.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
@@ -93,7 +91,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
         free(name);
         return code;
     }
-    options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
+    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
