@@ -271,31 +271,13 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
     return LMC_OK;
 }
 
-/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
-static int check_limits(const struct restore *r)
-{
-    const uint64_t most = most_files(r->o), deepest = most_levels(r->o);
-    if (r->links.n > most)
-        return fail(CODE_ERROR, r->input, "holds %llu links; --max-files allows more than %llu",
-                    (unsigned long long)r->links.n, (unsigned long long)most);
-    for (size_t i = 0; i < r->links.n; i++) {
-        uint64_t depth = 1;
-        for (const char *p = r->links.list[i].path; *p; p++) depth += *p == '/';
-        if (depth > deepest)
-            return fail(CODE_ERROR, r->input,
-                        "holds a link %llu directories deep; --max-depth allows more than %llu",
-                        (unsigned long long)depth, (unsigned long long)deepest);
-    }
-    return CODE_OK;
-}
-
 static enum lmc_status restore_metadata(void *user, const char *key, const void *value, size_t size)
 {
     struct restore *r = (struct restore *)user;
     if ((!r->is_tree && !r->is_tar) || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
     if (decode_links(&r->links, value, size) != 0 || match_links(&r->links, &r->seen) != 0)
         return stop_restore(r, fail_bad_links(r->input));
-    return stop_restore(r, check_limits(r));
+    return stop_restore(r, check_links_of_tree(&r->links, r->input, r->o));
 }
 
 void complete_attributes(struct attributes *a, const struct stat *input)

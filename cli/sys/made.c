@@ -241,23 +241,6 @@ int finish_made(struct made *m, int is_synced)
     return error;
 }
 
-int remove_made(struct made *m)
-{
-    int error = 0;
-    for (size_t i = m->n; i-- > 1;) {
-        struct made_directory *d = &m->list[i];
-        int failed;
-        if (!d->is_made || !d->is_there) continue;
-        failed = go_to_made(m, d->parent);
-        lock_temporary();
-        if (!failed && unlinkat(m->fd, d->name, AT_REMOVEDIR) != 0) failed = errno;
-        unlock_temporary();
-        if (!failed || failed == ENOENT) d->is_there = 0;
-        else if (failed != ENOTEMPTY && failed != EEXIST) error = failed;
-    }
-    return error;
-}
-
 /* An fsync takes a millisecond, and more if thousands of directories wait with it. */
 #define SYNCED_FILES ((uint64_t)256)
 #define SMALL_FILE ((uint64_t)1 << 20)

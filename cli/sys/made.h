@@ -86,10 +86,6 @@ int leave_empty(struct made *m);
  * brings each directory to the disk. */
 int finish_made(struct made *m, int is_synced);
 
-/* Removes the directories that were made, as far as they are empty: those that are left are still
- * there to be finished. */
-int remove_made(struct made *m);
-
 /* Thousands of small files are not brought to the disk one by one, where the system can do it with
  * all of the file system at the end: whether that is so of this tree, and so of a file of that size
  * where we are. */

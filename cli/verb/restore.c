@@ -20,7 +20,6 @@
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "../sys/tree.h"
-#include "restore_parts.h"
 
 static int verify_record(const char *root, const struct record *record, unsigned char *buffer)
 {
