@@ -194,22 +194,6 @@ int count_made_file(struct made *m)
     return 0;
 }
 
-int leave_empty(struct made *m)
-{
-    int error = 0, is_empty = 1;
-    lock_temporary();
-    while (m->at && is_empty && !error) {
-        const size_t number = m->at;
-        error = go_up(m);
-        if (error) break;
-        is_empty = unlinkat(m->fd, m->list[number].name, AT_REMOVEDIR) == 0;
-        if (is_empty) m->list[number].is_there = 0;
-        else if (errno != ENOTEMPTY && errno != EEXIST) error = errno;
-    }
-    unlock_temporary();
-    return error;
-}
-
 /* What is above is opened before the mode is set, which may lock it. */
 static int finish_directory(const struct made *m, const struct made_directory *d, int is_synced)
 {
