@@ -169,7 +169,7 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
         collect_diff_items(&d.new_items, d.b);
         progress_start(to, LMC_UNKNOWN_SIZE);
         match_items(&d);
-        code = measure_all(&d);
+        code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = measure_rest(&rest, &d);
         progress_clear();
     }

@@ -1,4 +1,4 @@
-/* restore.h - lmc -d: snapshots to files and directories
+/* restore.h - lmc -d: snapshots to files and directories; lmc -t: whether they can be restored
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_RESTORE_H
@@ -27,6 +27,9 @@ int restore_parts(const char *path, char *const *patterns, size_t n,
 /* What restore_parts() does; target: NULL for standard output. */
 int extract_files(const char *path, const char *target, char *const *patterns, size_t n,
                   const struct common *o);
+
+/* Restores the snapshot at path ("-": standard input) to nowhere. CODE_OK: it is whole. */
+int test_file(const char *path, const struct common *o);
 
 /* Whether an argument of lmc -d that is not the first is a snapshot: it is named so, or is one. */
 int is_named_snapshot(const char *path);

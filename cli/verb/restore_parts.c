@@ -135,7 +135,7 @@ static int extract_led(struct extraction *x, const struct led *l)
     const char *path;
     size_t at = 0, number;
     int code = CODE_OK;
-    while (code == CODE_OK && (path = next_file(&x->wanted, l, &at)) != NULL) {
+    while (code == CODE_OK && (path = next_file(&x->wanted, l->real, &at)) != NULL) {
         char *shown;
         if (lmc_reader_find_file(x->archive.reader, path, &number) != LMC_OK ||
             (x->is_done[number] && !x->wanted.is_dereferenced))

@@ -33,47 +33,42 @@ int matches_any(struct wanted *w, const char *path)
 
 /* -- what is there -- */
 
-static int compare_texts(const void *a, const void *b)
+/* By components: what is below a directory comes right behind it. */
+static int compare_paths(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    for (; *x && *x == *y; x++) y++;
+    if (*x == '/' || *y == '/') return *x == '/' ? *y ? -1 : 1 : *x ? 1 : -1;
+    return (unsigned char)*x<(unsigned char)*y ? -1 : (unsigned char)*x>(unsigned char) * y;
 }
 
-/* The number of the first of the sorted files that is not before the path. */
-static size_t search_file(const struct wanted *w, const char *path)
+const char *next_file(const struct wanted *w, const char *path, size_t *at)
 {
-    size_t low;
-    FIND_FIRST(low, w->n_files, strcmp(w->files[low], path) < 0);
-    return low;
-}
-
-static int is_listed(const struct wanted *w, const char *path)
-{
-    const size_t i = search_file(w, path);
-    return i < w->n_files && strcmp(w->files[i], path) == 0;
-}
-
-static int has_files_below(const struct wanted *w, const char *path)
-{
-    char *below = join_path(path, "x");
-    const size_t size = strlen(below) - 1;
-    size_t i;
-    int result;
-    below[size] = 0;
-    i = search_file(w, below);
-    result = i < w->n_files && strncmp(w->files[i], below, size) == 0;
-    free(below);
-    return result;
+    const size_t size = strlen(path);
+    const char *file;
+    if (*at == 0) {
+        FIND_FIRST(*at, w->n_files, compare_paths(&w->files[*at], &path) < 0);
+        ++*at;
+    }
+    file = *at <= w->n_files ? w->files[*at - 1] : NULL;
+    if (!file || strncmp(file, path, size) != 0 || (size && file[size] && file[size] != '/'))
+        return NULL;
+    ++*at;
+    return file;
 }
 
 /* A file or directory, or what is only the parent of some. */
 static int is_there(const struct wanted *w, const char *path)
 {
-    return *path == 0 || is_listed(w, path) || has_files_below(w, path);
+    size_t at = 0;
+    return *path == 0 || next_file(w, path, &at);
 }
 
 static int is_file(const struct wanted *w, const char *path)
 {
-    return is_listed(w, path) && !has_files_below(w, path);
+    size_t at = 0;
+    const char *first = next_file(w, path, &at);
+    return first && strcmp(first, path) == 0 && !next_file(w, path, &at);
 }
 
 /* -- links -- */
@@ -132,22 +127,15 @@ static void sort_led(struct wanted *w)
     w->n_led = n;
 }
 
-/* The number of the first link that may lie below the directory. */
-static size_t search_link(const struct wanted *w, const char *directory)
-{
-    size_t low;
-    FIND_FIRST(low, w->links->n, strcmp(w->links->list[low].path, directory) < 0);
-    return low;
-}
-
 /* Links below what a link leads to are wanted with it. In the place of links only files are: what
  * a directory holds may lead back to it. */
 static void follow_below(struct wanted *w, const char *directory, const char *shown)
 {
     const size_t size = strlen(directory);
-    for (size_t i = search_link(w, directory);
-         i < w->links->n && !w->is_too_many &&
-         strncmp(w->links->list[i].path, directory, size) == 0;
+    size_t i;
+    FIND_FIRST(i, w->links->n, strcmp(w->links->list[i].path, directory) < 0);
+    for (; i < w->links->n && !w->is_too_many &&
+           strncmp(w->links->list[i].path, directory, size) == 0;
          i++) {
         const struct link *l = &w->links->list[i];
         char *path;
@@ -157,16 +145,6 @@ static void follow_below(struct wanted *w, const char *directory, const char *sh
         path = join_path(shown, l->path + size + (size != 0));
         (void)follow(w, l->path, path);
         free(path);
-    }
-}
-
-/* The same for all that was found, and what is found by that. */
-static void follow_all_below(struct wanted *w)
-{
-    const size_t n = w->n_led;
-    for (size_t i = 0; i < (w->is_dereferenced ? n : w->n_led); i++) {
-        const struct led l = w->list[i]; /* the list moves, its texts do not */
-        follow_below(w, l.real, l.shown);
     }
 }
 
@@ -188,7 +166,7 @@ void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct
     w->n_files = info.n_files;
     w->files = (const char **)resize(NULL, w->n_files + 1, sizeof *w->files);
     for (size_t i = 0; i < w->n_files; i++) w->files[i] = lmc_reader_get_file(reader, i)->path;
-    qsort((void *)w->files, w->n_files, sizeof *w->files, compare_texts);
+    qsort((void *)w->files, w->n_files, sizeof *w->files, compare_paths);
     for (size_t i = 0; i < n; i++) /* "latest/config.json", where latest is a link */
         if (follow(w, patterns[i], NULL)) w->is_used[i] = 1;
     w->named_lost = w->lost;
@@ -197,25 +175,12 @@ void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct
             if (!w->is_taken[i]) (void)follow(w, links->list[i].path, NULL);
             w->is_taken[i] = 1;
         }
-    follow_all_below(w);
-    sort_led(w);
-}
-
-const char *next_file(const struct wanted *w, const struct led *l, size_t *at)
-{
-    const size_t size = strlen(l->real);
-    if (*at == 0) { /* what lies below "a" comes behind "a-b" */
-        char *below = size ? join_path(l->real, "x") : copy_string("x", 1);
-        const size_t i = search_file(w, l->real);
-        below[strlen(below) - 1] = 0;
-        *at = 1 + search_file(w, below);
-        free(below);
-        if (size && i < w->n_files && strcmp(w->files[i], l->real) == 0) return w->files[i];
+    n = w->n_led; /* in the place of links, no further; else the list grows meanwhile */
+    for (size_t i = 0; i < (is_dereferenced ? n : w->n_led); i++) {
+        const struct led l = w->list[i]; /* the list moves, its texts do not */
+        follow_below(w, l.real, l.shown);
     }
-    if (*at > w->n_files || strncmp(w->files[*at - 1], l->real, size) != 0 ||
-        (size && w->files[*at - 1][size] != '/'))
-        return NULL;
-    return w->files[(*at)++ - 1];
+    sort_led(w);
 }
 
 void free_wanted(struct wanted *w)

@@ -43,9 +43,8 @@ void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct
 /* Whether a pattern wants the path; marks it as used. */
 int matches_any(struct wanted *w, const char *path);
 
-/* The path of the next file that an entry of the list leads to: it itself, or what is below it. *at
- * begins as 0. NULL: there are no more. */
-const char *next_file(const struct wanted *w, const struct led *l, size_t *at);
+/* The next of the files at that path or below it. *at begins as 0. NULL: there are no more. */
+const char *next_file(const struct wanted *w, const char *path, size_t *at);
 
 void free_wanted(struct wanted *w);
 
