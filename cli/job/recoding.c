@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "../choose/members.h"
-#include "../choose/policy.h"
 #include "../choose/quantise.h"
 #include "../choose/record.h"
 #include "../choose/twins.h"

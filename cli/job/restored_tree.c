@@ -12,15 +12,11 @@
 
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/made.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/replace.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 #define NO_DIRECTORY                                                                               \
     "is no directory, so nothing is restored below it; move it away, or name another directory "   \
@@ -221,16 +217,24 @@ static int finish_directories(struct restored_tree *t)
 }
 
 /* mkdtemp made the root private, and setgid where that it is in is so. An empty root has got a mode
- * of its own; for another one the snapshot's file stands in, which had it from the root. 0 or
- * errno. */
-static int set_root_mode(const struct restored_tree *t, const struct stat *input)
+ * of its own. Another one gets those of the directory that it replaces (old), or the mode for which
+ * the snapshot's file stands in, which had it from the root. 0 or errno. */
+static int set_root_mode(const struct restored_tree *t, const struct stat *input,
+                         const struct stat *old)
 {
     mode_t mode = input ? input->st_mode & 0666 : 0666;
+    struct attributes attributes;
     struct stat st;
-    mode |= (mode & 0444) >> 2;
+    int fd, error;
     if (t->is_empty) return 0;
-    if (lstat(t->root, &st) != 0) return errno;
-    return chmod(t->root, mask_mode(mode) | (st.st_mode & S_ISGID)) == 0 ? 0 : errno;
+    fd = open(t->root, O_RDONLY | O_CLOEXEC);
+    error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
+    mode |= (mode & 0444) >> 2;
+    if (old) attributes = attributes_of_stat(old);
+    if (!error && old) error = set_attributes(fd, &attributes);
+    else if (!error && fchmod(fd, mask_mode(mode) | (st.st_mode & S_ISGID)) != 0) error = errno;
+    if (fd >= 0) close(fd);
+    return error;
 }
 
 /* With -f only a directory is replaced of which everything comes back: the rest would be lost.
@@ -301,33 +305,31 @@ static int remove_replaced(const struct restored_tree *t, int error)
     return code;
 }
 
+/* old: NULL, or of the directory that is replaced, whose content was listed. */
+static int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
+{
+    int error = finish_directories(t), code;
+    if (!error) error = set_root_mode(t, input, old);
+    if (!error) error = publish_tree(t);
+    if (!error) return remove_replaced(t, sync_directory_of(t->target));
+    code = error == EEXIST
+               ? fail(CODE_ERROR, t->target, "exists already; use -f to replace it")
+               : fail_errno(t->target, error, "cannot put the restored directory there");
+    remove_temporary();
+    return code;
+}
+
 int commit_tree(struct restored_tree *t, int force, const struct stat *input)
 {
-    int code = check_replaced(t, force), error = 0;
-    if (code == CODE_OK) error = finish_directories(t);
-    if (code == CODE_OK && !error) error = set_root_mode(t, input);
-    if (code == CODE_OK && !error) error = publish_tree(t);
-    if (!error && code == CODE_OK) return remove_replaced(t, sync_directory_of(t->target));
-    if (error == EEXIST) code = fail(CODE_ERROR, t->target, "exists already; use -f to replace it");
-    else if (error) code = fail_errno(t->target, error, "cannot put the restored directory there");
+    const int code = check_replaced(t, force);
+    if (code == CODE_OK) return put_tree(t, input, NULL);
     remove_temporary();
     return code;
 }
 
 int exchange_tree(struct restored_tree *t, const struct stat *old)
 {
-    struct attributes attributes = attributes_of_stat(old);
-    int error = finish_directories(t), code;
-    if (!error && !t->is_empty) { /* the root is the user's */
-        int fd = open(t->root, O_RDONLY | O_CLOEXEC);
-        error = fd < 0 ? errno : set_attributes(fd, &attributes);
-        if (fd >= 0) close(fd);
-    }
-    if (!error) error = publish_tree(t);
-    if (!error) return remove_replaced(t, sync_directory_of(t->target));
-    code = fail_errno(t->target, error, "cannot put what was restored there");
-    remove_temporary();
-    return code;
+    return put_tree(t, NULL, old);
 }
 
 /* -- parts, into a directory that is there -- */

@@ -14,16 +14,12 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../input/second_look.h"
 #include "../input/source.h"
 #include "restored_links.h"
-#include "restored_tree.h"
 #include "tar_stream.h"
-#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
-#include "../sys/output.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
 
@@ -197,20 +193,21 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
     return stop_restore(r, code);
 }
 
+static int fail_write(const struct restore *r, int error)
+{
+    return r->is_tree
+               ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error, "cannot write it")
+               : fail_output(&r->out, error);
+}
+
 static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
 {
     struct restore *r = (struct restore *)user;
     int error;
     r->total += size;
     if (r->is_skipped) return LMC_OK;
-    if (!r->is_tree) {
-        error = write_output(&r->out, data, size);
-        return error ? stop_restore(r, fail_output(&r->out, error)) : LMC_OK;
-    }
-    error = outlet_write(&r->tree.outlet, data, size);
-    return error ? stop_restore(r, fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
-                                              "cannot write it"))
-                 : 0;
+    error = outlet_write(r->is_tree ? &r->tree.outlet : &r->out.outlet, data, size);
+    return error ? stop_restore(r, fail_write(r, error)) : LMC_OK;
 }
 
 /* Called by several threads at once. The first error is reported, by whoever had it. */
@@ -222,10 +219,7 @@ static enum lmc_status restore_bytes_at(void *user, uint64_t offset, const void 
     pthread_mutex_lock(&r->lock);
     r->total += size;
     if (out->size < offset + size) out->size = offset + size;
-    if (error && r->code == CODE_OK)
-        r->code = r->is_tree ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
-                                          "cannot write it")
-                             : fail_output(&r->out, error);
+    if (error && r->code == CODE_OK) r->code = fail_write(r, error);
     pthread_mutex_unlock(&r->lock);
     return error ? LMC_ERR_WRITE : LMC_OK;
 }

@@ -4,19 +4,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../choose/members.h"
 #include "../choose/parts.h"
-#include "../choose/policy.h"
 #include "../choose/record.h"
 #include "../choose/shifts.h"
 #include "../choose/small_files.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../input/walk.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
 

@@ -5,14 +5,12 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/operands.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
@@ -21,7 +19,6 @@
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
-#include "../sys/tree.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "restore.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +17,6 @@
 #include "../input/damage.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../job/restorer.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/made.h"

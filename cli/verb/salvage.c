@@ -19,12 +19,10 @@
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/links.h"
 #include "../input/replica.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../job/restorer.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -113,7 +111,9 @@ static uint64_t count_lost(const struct salvage *s, uint64_t start, uint64_t end
     return n;
 }
 
-static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc_dtype dtype)
+/* To the list, and with is_printed to the table. */
+static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc_dtype dtype,
+                       int is_printed)
 {
     struct lost_part part;
     begin_json(&s->list, "lost", '[');
@@ -121,32 +121,33 @@ static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc
         json_t *entry = (json_t *)check_memory(json_object());
         set_json_number(entry, "offset", part.from);
         set_json_number(entry, "size", part.to - part.from);
+        if (is_printed)
+            printf("                 bytes %llu to %llu", (unsigned long long)part.from,
+                   (unsigned long long)part.to - 1);
         if (dtype != LMC_AUTO) {
             set_json_number(entry, "first_element", part.first);
             set_json_number(entry, "elements", part.last - part.first);
+            if (is_printed)
+                printf(" (elements %llu to %llu)", (unsigned long long)part.first,
+                       (unsigned long long)part.last - 1);
         }
         set_json(entry, "reason", json_string(name_loss(part.status)));
+        if (is_printed) printf(": %s\n", name_loss(part.status));
         put_json(&s->list, NULL, entry);
     }
     end_json(&s->list, ']');
 }
 
-/* Lines of the table. */
-static void print_losses(const struct salvage *s, uint64_t start, uint64_t end,
-                         enum lmc_dtype dtype)
-{
-    struct lost_part part;
-    for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, dtype, &part);) {
-        printf("                 bytes %llu to %llu", (unsigned long long)part.from,
-               (unsigned long long)part.to - 1);
-        if (dtype != LMC_AUTO)
-            printf(" (elements %llu to %llu)", (unsigned long long)part.first,
-                   (unsigned long long)part.last - 1);
-        printf(": %s\n", name_loss(part.status));
-    }
-}
-
 static int has_table(const struct salvage *s) { return !s->json && s->o->verbosity > 0; }
+
+static void print_row(const struct salvage *s, int indent, const char *state, uint64_t size,
+                      const char *name)
+{
+    if (!has_table(s)) return;
+    printf("%*s%-*s %14llu  ", indent, "", 16 - indent, state, (unsigned long long)size);
+    print_name(name);
+    putchar('\n');
+}
 
 static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
 {
@@ -156,7 +157,6 @@ static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
 static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
 {
     const uint64_t end = t->offset + t->size;
-    const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     size_t index = (size_t)(t - lmc_reader_get_file(s->archive.reader, number)->tensors);
     int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
     const uint64_t lost = count_lost(s, t->offset, end, &wants_base);
@@ -168,15 +168,11 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
     set_json_number(entry, "size", t->size);
     set_json(entry, "state", json_string(state));
     set_json(entry, "confirmed", json_boolean(confirmed > 0));
+    print_row(s, 4, state, t->size, t->name);
     begin_json(&s->list, NULL, '{');
     put_json_members(&s->list, entry);
-    put_losses(s, t->offset, end, dtype);
+    put_losses(s, t->offset, end, lmc_dtype_find(t->dtype), has_table(s) && lost && lost < t->size);
     end_json(&s->list, '}');
-    if (!has_table(s)) return;
-    printf("    %-12s %14llu  ", state, (unsigned long long)t->size);
-    print_name(t->name);
-    putchar('\n');
-    if (lost && lost < t->size) print_losses(s, t->offset, end, dtype);
 }
 
 /* where: the name of what was recovered of a file, below the output; NULL: nothing was. */
@@ -209,23 +205,19 @@ static void report_file(struct salvage *s, size_t number, const lmc_file *file, 
     if (where) set_json_text(entry, "recovered_as", where);
     begin_json(&s->list, NULL, '{');
     put_json_members(&s->list, entry);
-    put_losses(s, 0, UINT64_MAX, LMC_AUTO);
+    print_row(s, 2, state, size,
+              is_described ? *file->path ? file->path : "(the file itself)"
+              : where      ? where
+                           : "(no name)");
+    put_losses(s, 0, UINT64_MAX, LMC_AUTO,
+               has_table(s) && lost && file->n_tensors == 0 && lost < size);
     if (outside && file->n_tensors)
         put_json(&s->list, "lost_outside_tensors", make_json_number(outside));
-    if (has_table(s)) {
-        printf("  %-14s %14llu  ", state, (unsigned long long)size);
-        print_name(is_described ? *file->path ? file->path : "(the file itself)"
-                   : where      ? where
-                                : "(no name)");
-        putchar('\n');
-    }
     begin_json(&s->list, "tensors", '[');
     for (size_t i = 0; i < file->n_tensors; i++) report_tensor(s, number, &file->tensors[i]);
     end_json(&s->list, ']');
     end_json(&s->list, '}');
-    if (!has_table(s)) return;
-    if (lost && file->n_tensors == 0 && lost < size) print_losses(s, 0, UINT64_MAX, LMC_AUTO);
-    if (outside && file->n_tensors)
+    if (has_table(s) && outside && file->n_tensors)
         printf("    %llu bytes that belong to no tensor are lost, of the file's header perhaps; "
                "salvage.json has the name, type, shape and place of each tensor\n",
                (unsigned long long)outside);

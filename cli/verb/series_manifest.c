@@ -16,7 +16,6 @@
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../input/archive.h"
-#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"

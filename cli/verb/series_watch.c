@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"

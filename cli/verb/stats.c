@@ -11,7 +11,6 @@
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"
