@@ -9,7 +9,7 @@
 
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../job/recoding.h"
+#include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/names.h"
 #include "../sys/output.h"
