@@ -12,8 +12,8 @@
 #include <jansson.h>
 
 #include "../../lmc.h"
+#include "../../formats/container.h"
 #include "../../include/lmc_salvage.h"
-#include "../format/container.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
