@@ -15,7 +15,6 @@
 #include "../input/side_file.h"
 #include "../input/source.h"
 #include "../input/source_links.h"
-#include "../job/recoding.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"

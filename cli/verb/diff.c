@@ -424,7 +424,7 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         collect_diff_items(&d.new_items, d.b);
         progress_start(sides[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
-        code = measure_all(&d);
+        code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = measure_rest(&rest, &d);
         progress_clear();
     }
