@@ -95,7 +95,7 @@ static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uin
     const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
     size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
     if (verdict == LMC__DELTA) {
-        too_small = delta.worth;
+        too_small = delta.border;
         if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
     }
     lmc__encode_direct(e, coding, dst, cap, block);
