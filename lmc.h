@@ -53,7 +53,7 @@
  *              split_join count map partition merge flatten strip split_root join_root classes
  *              group ungroup patch changes grids tiers dispatch
  *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
- *              put_list plan_planes put_planes plan_delta put_delta put_block get_gaps get_list
+ *              get_gaps put_list plan_planes put_planes plan_delta put_delta put_block get_list
  *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
@@ -11454,60 +11454,12 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
  *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
  *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
  *
- * Where bits are independent, and one in m is a one, gaps are distributed geometrically, and
- * Golomb's code of parameter m ln 2 is the best of all codes of single gaps (Gallager and Van
- * Voorhis, 1975). Rice's restriction to powers of two costs up to 1.7 % and saves a division. A
- * frozen tree needs a few bits of each of its nodes whatever the number of ones is; gaps need 3
- * bytes and then nothing but the ones.
- *
- * Elias-Fano, the same low parts but of positions, not of gaps, needs no prefix sum and is read 2.5
- * times as fast one by one (1.2 against 3 ns for each one). But its quotients are spread evenly
- * over a list of n >> s bits, which those of gaps are not: masks of sparse deltas (0.1 to 3 %
- * changed) take 5.5 to 7 % more. */
+ * Where bits are independent, and one in m is a one, Golomb's code of parameter m ln 2 is the best
+ * code of single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
+ * up to 1.7 % and saves a division. A frozen tree needs a few bits of each of its nodes whatever
+ * the number of ones is; gaps need 3 bytes and then nothing but the ones. */
 
 #ifndef LMC_NO_ENCODER
-/* The ones of a mask of n bits one after another, or its zeros, which are the ones if all bits are
- * flipped. The mask is read exactly. */
-typedef struct lmc__one_walk {
-    const uint8_t *mask;
-    size_t n, word;
-    uint64_t flip, bits;
-} lmc__one_walk;
-
-/* Bits [word, word + 64) of the mask, flipped; those from n on are zero. */
-LMC__INLINE uint64_t lmc__load_ones(const lmc__one_walk *ones)
-{
-    const size_t left = ones->n - ones->word;
-    uint8_t last[8] = {0};
-    if (left >= 64) return lmc__load64(ones->mask + ones->word / 8) ^ ones->flip;
-    memcpy(last, ones->mask + ones->word / 8, (left + 7) / 8);
-    return (lmc__load64(last) ^ ones->flip) & (((uint64_t)1 << left) - 1);
-}
-
-LMC__INLINE lmc__one_walk lmc__begin_ones(const uint8_t *mask, size_t n, unsigned polarity)
-{
-    lmc__one_walk ones;
-    ones.mask = mask;
-    ones.n = n;
-    ones.word = 0;
-    ones.flip = polarity ? ~(uint64_t)0 : 0;
-    ones.bits = lmc__load_ones(&ones);
-    return ones;
-}
-
-/* The next one's position. There must be one. */
-LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
-{
-    size_t position;
-    while (ones->bits == 0) {
-        ones->word += 64;
-        ones->bits = lmc__load_ones(ones);
-    }
-    position = ones->word + lmc__lowest_bit(ones->bits);
-    ones->bits &= ones->bits - 1;
-    return position;
-}
-
 /* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
  * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
@@ -11517,147 +11469,213 @@ LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
     return s;
 }
 
-/* Bytes that gaps take, without the mode byte, of k ones whose quotients add up to that. */
-LMC__INLINE size_t lmc__gaps_size(size_t k, size_t quotients, unsigned s)
-{
-    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
-}
-
-/* Of a mask of n bits, k of which are the ones. */
-static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned polarity,
-                              unsigned s)
-{
-    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    size_t quotients = 0, next = 0, i;
-    for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones);
-        quotients += (position - next) >> s;
-        next = position + 1;
-    }
-    return lmc__gaps_size(k, quotients, s);
-}
-
-/* Of ones whose positions are listed. */
-static size_t lmc__count_listed_gaps(const uint32_t *ones, size_t k, unsigned s)
+/* Bytes that the gaps of k > 0 ones take, without the mode byte. ones: their places, ascending. */
+static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
 {
     size_t quotients = ones[0] >> s, i;
     for (i = 1; i < k; i++) quotients += (ones[i] - ones[i - 1] - 1) >> s;
-    return lmc__gaps_size(k, quotients, s);
+    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
 }
 
-/* Where gaps are written. n_bits < 8 of the low parts' bits are not written yet. */
-typedef struct lmc__gap_writer {
-    uint8_t *low, *quotients;
-    uint64_t bits;
-    unsigned n_bits, s;
-    size_t at; /* bits of quotients */
-} lmc__gap_writer;
-
-/* To out, size bytes as counted. */
-LMC__INLINE lmc__gap_writer lmc__begin_gaps(uint8_t *out, size_t size, size_t k, unsigned s)
+/* The same gaps to out, size bytes as counted. */
+static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k, unsigned s)
 {
-    lmc__gap_writer w;
-    w.low = out + 3;
-    w.quotients = w.low + (k * s + 7) / 8;
-    w.bits = 0;
-    w.n_bits = 0;
-    w.s = s;
-    w.at = 0;
+    uint8_t *low = out + 3, *const quotients = low + (k * s + 7) / 8;
+    uint64_t bits = 0;   /* of low parts */
+    unsigned n_bits = 0; /* of these, below 8 */
+    size_t at = 0 /* bit of quotients */, next = 0, i;
     out[0] = (uint8_t)k;
     out[1] = (uint8_t)(k >> 8);
     out[2] = (uint8_t)(k >> 16);
-    memset(w.quotients, 0, (size_t)(out + size - w.quotients));
-    return w;
-}
-
-LMC__INLINE void lmc__put_gap(lmc__gap_writer *w, size_t gap)
-{
-    w->bits |= (uint64_t)(gap & (((size_t)1 << w->s) - 1)) << w->n_bits;
-    for (w->n_bits += w->s; w->n_bits >= 8; w->n_bits -= 8, w->bits >>= 8)
-        *w->low++ = (uint8_t)w->bits;
-    w->at += gap >> w->s;
-    w->quotients[w->at / 8] |= (uint8_t)(1u << (w->at & 7));
-    w->at++;
-}
-
-LMC__INLINE void lmc__end_gaps(lmc__gap_writer *w)
-{
-    if (w->n_bits) *w->low = (uint8_t)w->bits;
-}
-
-/* Writes the gaps of a mask to out, size bytes as counted. */
-static void lmc__put_gaps(uint8_t *out, size_t size, const uint8_t *mask, size_t n, size_t k,
-                          unsigned polarity, unsigned s)
-{
-    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
-    size_t next = 0, i;
+    memset(quotients, 0, (size_t)(out + size - quotients));
     for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones);
-        lmc__put_gap(&w, position - next);
-        next = position + 1;
-    }
-    lmc__end_gaps(&w);
-}
-
-/* Those of ones that are listed. */
-static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k,
-                                 unsigned s)
-{
-    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
-    size_t next = 0, i;
-    for (i = 0; i < k; i++) {
-        lmc__put_gap(&w, ones[i] - next);
+        const size_t gap = ones[i] - next;
         next = (size_t)ones[i] + 1;
+        bits |= (uint64_t)(gap & (((size_t)1 << s) - 1)) << n_bits;
+        for (n_bits += s; n_bits >= 8; n_bits -= 8, bits >>= 8) *low++ = (uint8_t)bits;
+        at += gap >> s;
+        quotients[at / 8] |= (uint8_t)(1u << (at & 7));
+        at++;
     }
-    lmc__end_gaps(&w);
+    if (n_bits) *low = (uint8_t)bits;
 }
 #endif /* LMC_NO_ENCODER */
+
+/* == codec/get_gaps.h ========================================================================== */
+
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
+ *
+ *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
+ *
+ * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
+ * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ *
+ *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
+ *
+ * so that a position waits for the one before only in two additions.
+ *
+ * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
+
+/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
+ * for what is behind the end. */
+LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
+{
+    const size_t first = at / 8;
+    uint8_t rest[8] = {0};
+    if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
+    memcpy(rest, p + first, size - first);
+    return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
+}
+
+typedef struct lmc__gaps {
+    unsigned s, polarity;
+    size_t k, n;              /* positions in all, and what each is less than */
+    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients; /* size: bytes of the payload from there on */
+    size_t low_size, room, size;
+    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word; /* of low parts; ones that were read but not used */
+} lmc__gaps;
+
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
+ * of a mask of n bits. mode is one of gaps. */
+static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
+                                      unsigned mode, size_t n)
+{
+    memset(g, 0, sizeof *g);
+    g->s = (mode - LMC__MASK_GAPS) >> 1;
+    g->polarity = (mode - LMC__MASK_GAPS) & 1;
+    g->n = n;
+    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
+    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    g->low = in + 3;
+    g->low_size = (g->k * g->s + 7) / 8;
+    g->room = (size_t)(end - g->low);
+    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
+    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
+               LMC_ERR_CORRUPT);
+    g->quotients = g->low + g->low_size;
+    g->size = g->room - g->low_size;
+    return LMC_OK;
+}
+
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
+ * may be anything. */
+static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
+{
+    const lmc__gaps own = *g; /* copies, which no store can change */
+    const unsigned s = own.s;
+    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
+    uint64_t word = own.word, sum = own.sum, position = 0;
+    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
+    unsigned bit = 0;
+    for (;;) {
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        while (word != 0) {
+            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
+            const uint64_t low = low_at / 8 + 4 <= own.room
+                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
+                                     : lmc__load_bits(own.low, own.room, low_at);
+            bit = lmc__lowest_bit(word);
+            word &= word - 1;
+            low_at += s;
+            sum += low & low_bits;
+            position = ((uint64_t)(first + bit - j) << s) + sum + j;
+            j++;
+            positions[i++] = (uint32_t)position;
+            if (i == count) {
+                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                g->word = word;
+                g->sum = sum;
+                g->at = at;
+                g->j = j;
+                g->bit = first + bit;
+                return LMC_OK;
+            }
+        }
+        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        word = lmc__load_bits(own.quotients, own.size, 8 * at);
+        at += 8;
+    }
+}
+
+/* When all positions are done: the end of the code, to *in. */
+static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
+{
+    const size_t size = g->bit / 8 + 1;
+    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    *in = g->quotients + size;
+    return LMC_OK;
+}
+
+/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
+ * behind the mode byte; *in is moved behind it. */
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
+{
+    uint32_t positions[128];
+    lmc__gaps g;
+    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
+    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
+    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
+    while (g.j < g.k) {
+        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
+        size_t i;
+        LMC__TRY(lmc__get_positions(&g, positions, count));
+        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
+    }
+    return lmc__close_gaps(&g, in);
+}
 
 /* == codec/put_list.h ========================================================================== */
 
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
- * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
- * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
- * go left, and those that go right. The mask is written, then the same is done to the left list and
- * to the right one. A child's n is a count of bits in its parent's mask, which the decoder counts,
- * too: so nothing but masks is stored. Each level of the tree passes over all elements that get
- * there once, in vectors of up to 64, without a branch or a table per element.
+ * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
+ * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
+ * and those that go right. The mask is written, then the same is done to the left list and to the
+ * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
+ * nothing but masks is stored.
  *
  * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree (tree.h), and its masks may be nested in turn, three deep.
- * That is how a list of which 1 % is not zero takes much less than a bit for each element, which no
- * Huffman code alone can do.
+ * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
+ * 1 % is not zero takes much less than a bit for each element.
  *
- * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
- * and the list, which partitioning has overwritten, is gone.
- *
- * The same where the list has a symbol for which the tree has neither a code nor an escape. The
- * tree was made of counts of all elements, which have changed since then (put_block.h). Such a
- * symbol's rank is above those of all leaves: it goes right at each node, so it is found where the
- * last leaf is, the rarest symbol's, by a look at very few elements. */
+ * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
+ * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * the list has a symbol for which the tree has neither a code nor an escape, since elements have
+ * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
+ * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
+ * by a look at very few elements. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
- * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
- * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
- *
- *   1  it may be: n >= 256 and nesting < 2                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays                                  here
- *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
- *      and than its gaps                                       lmc__put_mask
- *
- * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
- * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
- * does not fit in the output any more (lmc__put_node).
- *
- * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
- * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
- * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
+/* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
+ * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
+ * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
+ * counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -11670,13 +11688,9 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
- * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
- * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
- * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
- * planes; the best codes would save little more there and have 43 nodes, so these two have few
- * lengths instead, nearly all leaves in flat nodes, and 9 and 13 nodes. Their borders are where the
- * costs of neighbouring trees are equal. (spec/frozen_trees.py derives all of it.) */
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
+ * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
+ * trees are equal. spec/frozen_trees.py derives all of it. */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -11690,13 +11704,8 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size.
- *
- * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
- * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
- * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
- *
- * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
+ * if it would not be smaller. list and spare: lists of size. The output is turned to `code`
+ * meanwhile: the mask may stand in the output, and is written as it is if the code is given up. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -11717,80 +11726,99 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer, or if it
- * has few bits: what has changed is wanted one by one there. */
-#define LMC__GAPS_RARE_SHIFT 4u
-#define LMC__GAPS_FEW ((size_t)1 << 15)
-
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room.
- *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
- * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
- * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
- * the mask would be raw, which is as right. */
+/* A mask of n bits, `ones` of them set, to e->out; it may stand in its place already. With a mode
+ * byte (lmc__has_mode) it may be nested: 0 raw; 1 + 2 * level + polarity nested. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones, int is_of_class)
+                         size_t ones)
 {
-    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
-    uint8_t *const mode = e->out, *const top = e->stack.top;
-    const uint8_t *best = mask;
+    const size_t size = (n + 7) / 8, mode_size = lmc__has_mode(nesting, n) ? 1 : 0;
+    uint8_t *const top = e->stack.top;
     size_t best_size = size;
-    unsigned best_mode = 0;
-    const int is_rare = is_of_class && rarer <= n >> LMC__GAPS_RARE_SHIFT;
-    if (is_of_class && rarer && (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3))) {
-        const unsigned s = lmc__choose_gap_shift(n, rarer);
-        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
-        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
-        if (code) {
-            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
-            best = code;
-            best_size = coded;
-            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
-        }
-    }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
-        uint8_t *const list = lmc__push_list(&e->stack, size);
-        uint8_t *const spare = lmc__push_list(&e->stack, size);
-        uint8_t *const code = lmc__push_list(&e->stack, size);
-        const size_t coded =
-            code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
-                 : size;
-        if (coded < best_size) {
-            best = code;
-            best_size = coded;
-            best_mode = 1 + 2 * level + polarity;
+    unsigned mode = 0;
+    if (mode_size) {
+        const unsigned polarity = ones > n - ones,
+                       level = lmc__choose_level(polarity ? n - ones : ones, n);
+        if (lmc__is_worth_nesting(n, ones, level, e->worth)) {
+            uint8_t *const list = lmc__push_list(&e->stack, size);
+            uint8_t *const spare = lmc__push_list(&e->stack, size);
+            uint8_t *const code = lmc__push_list(&e->stack, size);
+            if (code) /* there always is room (workspace.h); if not, raw is as right */
+                best_size =
+                    lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
+            if (best_size < size) {
+                mask = code;
+                mode = 1 + 2 * level + polarity;
+            }
         }
     }
     e->stack.top = top;
-    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = (uint8_t)best_mode;
-    if (best != mode + 1) memcpy(mode + 1, best, best_size);
-    e->out += best_size + 1;
+    if (mode_size + best_size > (size_t)(e->end - e->out)) return 0;
+    if (mode_size) *e->out = (uint8_t)mode;
+    e->out += mode_size;
+    if (mask != e->out) memcpy(e->out, mask, best_size);
+    e->out += best_size;
     return 1;
 }
 
-/* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
- * there is no room. */
-static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones, int is_of_class)
+/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer: then
+ * nothing else is tried if they are smaller than the mask. Also if it has few bits; then what is
+ * smallest stays. */
+#define LMC__GAPS_RARE_SHIFT 4u
+#define LMC__GAPS_FEW ((size_t)1 << 15)
+
+/* A mask of n bits, of the places of its k ones; or NULL if there is no room. */
+static const uint8_t *lmc__make_mask(lmc__encoder *e, const uint32_t *ones, size_t n, size_t k)
 {
-    const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, is_of_class);
-    if (row > (size_t)(e->end - e->out)) return 0;
-    if (mask != e->out) memcpy(e->out, mask, row);
-    e->out += row;
-    return 1;
+    uint8_t *const mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    size_t i;
+    if (mask) memset(mask, 0, (n + 7) / 8);
+    for (i = 0; mask && i < k; i++) mask[ones[i] / 8] |= (uint8_t)(1u << (ones[i] & 7));
+    return mask;
+}
+
+/* The mask of a class of n elements, k of them coded. mask or ones may be NULL, the places of the
+ * ones, but not both. Mode 21 + 2 * s + polarity: gaps (spec 6.3). */
+static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint32_t *ones, size_t n,
+                               size_t k)
+{
+    const size_t size = (n + 7) / 8, rarer = lmc__min(k, n - k);
+    const unsigned polarity = k > n - k, s = lmc__choose_gap_shift(n, rarer);
+    const int is_rare = rarer <= n >> LMC__GAPS_RARE_SHIFT,
+              may_be_gaps = lmc__has_mode(0, n) && rarer &&
+                            (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3));
+    uint8_t *const start = e->out, *const top = e->stack.top;
+    size_t gaps = SIZE_MAX;
+    int fits = 0;
+    if (!mask && polarity) mask = lmc__make_mask(e, ones, n, k);
+    if (may_be_gaps && (polarity || !ones)) {
+        uint32_t *const places = lmc__push_numbers(&e->stack, rarer);
+        if (!places || !mask) return 0;
+        (void)lmc__list_ones(places, rarer, mask, n, polarity ? UINT64_MAX : 0);
+        ones = places;
+    }
+    if (may_be_gaps) gaps = lmc__count_gaps(ones, rarer, s);
+    if (!is_rare || gaps >= size) {
+        if (!mask) mask = lmc__make_mask(e, ones, n, k);
+        fits = mask && lmc__put_mask(e, 0, mask, n, k);
+    }
+    if (gaps < size && (!fits || gaps < (size_t)(e->out - start))) {
+        e->out = start;
+        fits = gaps < (size_t)(e->end - start);
+        if (fits) {
+            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
+            lmc__put_gaps(e->out + 1, gaps, ones, rarer, s);
+            e->out += gaps + 1;
+        }
+    }
+    e->stack.top = top;
+    return fits;
 }
 
 /* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
- * output already, and the children; left and right are the two lists, each with room for n. Returns
- * 0 if there is no room.
+ * output already, and the children; left and right are the two lists, each with room for n.
  *
  * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
- * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child.
+ * right list as its spare; after it, all of left is free, and is the spare of the right child.
  *
  *     left    |  n - n_right elements  | free         |
  *     right   |  n_right elements      | left's spare |      while the left child is coded
@@ -11804,13 +11832,13 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, 0) &&
+    return lmc__put_mask(e, node.nesting, mask, n, n_right) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }
 
-/* All leaves of the node are symbols, and the last one is the tree's last one: there are what has
- * no code, if there is anything. */
+/* The last leaf of a tree that has neither an escape nor a code for each byte is among the node's:
+ * what has no code is there, if there is anything. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
@@ -11833,19 +11861,16 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room.
+ * spare: a list of n.
  *
  * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
- * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit. A list
+ * is not wanted where a child is one symbol.
  *
- * The partition is told that a list is not wanted where a child is one symbol: what is known of all
- * its elements is not written. The count of ones is the size of the right list in any case.
- *
- * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
- * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
- * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees. Time is n for each level of the tree,
+ * so at most 15 n; for a skewed list little more than n. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -11889,7 +11914,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 }
 
 /* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
- * bits for the length of each, then of the escape. Returns 0 if there is no room. */
+ * bits for the length of each, then of the escape. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -11920,8 +11945,7 @@ static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
     return 1;
 }
 
-/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten.
- * Returns 0 if there is no room. */
+/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
                          size_t n)
 {
@@ -11932,8 +11956,7 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
- * since, with trees[0], so the root's tree was kept apart and is put there now. */
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -11946,7 +11969,7 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
                           root->n_right);
 }
 
-/* A list of bytes that are all alike. Returns 0 if there is no room. */
+/* A list of bytes that are all alike. */
 static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
     if (e->end - e->out < 2) return 0;
@@ -11956,7 +11979,7 @@ static int lmc__put_constant(lmc__encoder *e, uint8_t value)
     return 1;
 }
 
-/* A list as it is. Returns 0 if there is no room. */
+/* A list as it is. */
 static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
     if ((size_t)(e->end - e->out) < n + 1) return 0;
@@ -11966,30 +11989,16 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends.
- *
- * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
- * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
- * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
- * this cheap and every block slower. So the caller makes the row again from the block's elements,
- * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
- * which cannot fail for that reason again. Where it was the room in the output that the tree did
- * not fit in, raw does not fit either, and says so. */
-enum lmc__put {
-    LMC__PUT_NO_ROOM,
-    LMC__PUT_DONE,
-    LMC__PUT_SPOILED /* as a tree the list takes more bytes than it has: nothing is written, but row
-                        is overwritten. Rare, so nobody keeps a copy: make it again, and write it
-                        by lmc__put_raw */
-};
+/* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
+ * list would make every block slower, so the caller makes the row again from the elements, which is
+ * rare, and writes it by lmc__put_raw. */
+enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL.
- *
- * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
- * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
- * at the first other byte; if there is one, the tree has an escape for it. So is a constant, for
- * elements may have changed since they were counted. */
+ * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
+ * That a list is constant is looked into, for it may be a guess, or have changed; the tree of one
+ * symbol has an escape. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -12012,7 +12021,7 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 
 #ifndef LMC_NO_QUANTIZE
 /* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
+ * work and spare are lists; sample: as for lmc__choose_list. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, unsigned sample)
 {
@@ -12908,34 +12917,6 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* The mask of a class. */
-static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned c)
-{
-    const size_t n = g->n_of[c], k = g->n_coded[c];
-    uint8_t *const top = e->stack.top, *mask;
-    size_t j;
-    int done;
-    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, 1);
-    if (lmc__has_mode(0, n) && k && k <= n >> LMC__GAPS_RARE_SHIFT) {
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
-        if (size < (n + 7) / 8) {
-            if (size + 1 > (size_t)(e->end - e->out)) return 0;
-            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s);
-            lmc__put_listed_gaps(e->out + 1, size, g->ones[c], k, s);
-            e->out += size + 1;
-            return 1;
-        }
-    }
-    mask = lmc__push_list(&e->stack, (n + 7) / 8);
-    if (!mask) return 0;
-    memset(mask, 0, (n + 7) / 8);
-    for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
-    done = lmc__put_list_mask(e, 0, mask, n, k, 1);
-    e->stack.top = top;
-    return done;
-}
-
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
  * the elements. That takes as long as the first time, but it happens only where a sample was
  * unlucky; a copy of each list would cost every block something. Those that are written already are
@@ -12998,7 +12979,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
+        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
+                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+            return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)
@@ -13214,139 +13197,6 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
                              ws_size, NULL, NULL);
 }
 #endif /* LMC_NO_ENCODER */
-
-/* == codec/get_gaps.h ========================================================================== */
-
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
- *
- *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
- *
- * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
- * is the sum of all quotients up to j. With the sum of the low parts up to there,
- *
- *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
- *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
- *
- * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
-
-/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
- * for what is behind the end. */
-LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
-{
-    const size_t first = at / 8;
-    uint8_t rest[8] = {0};
-    if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
-    memcpy(rest, p + first, size - first);
-    return lmc__load64(rest) >> (at & 7);
-}
-
-typedef struct lmc__gaps {
-    unsigned s, polarity;
-    size_t k, n;              /* positions in all, and what each is less than */
-    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
-    const uint8_t *quotients; /* size: bytes of the payload from there on */
-    size_t low_size, room, size;
-    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word; /* of low parts; ones that were read but not used */
-} lmc__gaps;
-
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
- * of a mask of n bits. mode is one of gaps. */
-static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
-                                      unsigned mode, size_t n)
-{
-    memset(g, 0, sizeof *g);
-    g->s = (mode - LMC__MASK_GAPS) >> 1;
-    g->polarity = (mode - LMC__MASK_GAPS) & 1;
-    g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
-    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
-    g->low = in + 3;
-    g->low_size = (g->k * g->s + 7) / 8;
-    g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
-    g->quotients = g->low + g->low_size;
-    g->size = g->room - g->low_size;
-    return LMC_OK;
-}
-
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
- * may be anything. */
-static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
-{
-    const lmc__gaps own = *g; /* copies, which no store can change */
-    const unsigned s = own.s;
-    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
-    uint64_t word = own.word, sum = own.sum, position = 0;
-    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
-    unsigned bit = 0;
-    for (;;) {
-        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
-        while (word != 0) {
-            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
-            const uint64_t low = low_at / 8 + 4 <= own.room
-                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
-                                     : lmc__load_bits(own.low, own.room, low_at);
-            bit = lmc__lowest_bit(word);
-            word &= word - 1;
-            low_at += s;
-            sum += low & low_bits;
-            position = ((uint64_t)(first + bit - j) << s) + sum + j;
-            j++;
-            positions[i++] = (uint32_t)position;
-            if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
-                g->word = word;
-                g->sum = sum;
-                g->at = at;
-                g->j = j;
-                g->bit = first + bit;
-                return LMC_OK;
-            }
-        }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
-        word = lmc__load_bits(own.quotients, own.size, 8 * at);
-        at += 8;
-    }
-}
-
-/* When all positions are done: the end of the code, to *in. */
-static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
-{
-    const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
-    *in = g->quotients + size;
-    return LMC_OK;
-}
-
-/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
- * behind the mode byte; *in is moved behind it. */
-static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
-                                     size_t n, uint8_t *list)
-{
-    uint32_t positions[128];
-    lmc__gaps g;
-    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
-    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
-    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
-    while (g.j < g.k) {
-        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
-        size_t i;
-        LMC__TRY(lmc__get_positions(&g, positions, count));
-        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
-    }
-    return lmc__close_gaps(&g, in);
-}
 
 /* == codec/get_list.h ========================================================================== */
 
@@ -13729,21 +13579,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -13751,6 +13586,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -13765,8 +13601,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 

@@ -6860,8 +6860,7 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
@@ -6870,14 +6869,12 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
+ * so that a position waits for the one before only in two additions.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -6888,6 +6885,23 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
     memcpy(rest, p + first, size - first);
     return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
 }
 
 typedef struct lmc__gaps {
@@ -7372,21 +7386,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -7394,6 +7393,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -7408,8 +7408,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 

@@ -31,21 +31,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -53,6 +38,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -67,8 +53,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 
