@@ -52,9 +52,10 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
  *              split_join count map partition merge flatten strip split_root join_root classes
  *              group ungroup patch changes grids tiers dispatch
- *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
- *              get_gaps put_list plan_planes put_planes plan_delta put_delta put_block get_list
- *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
+ *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
+ *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
+ *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
+ *              get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
@@ -10463,6 +10464,111 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/quant_params.h ====================================================================== */
+
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
+ * keep it normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction. For the first moment of an optimizer that is
+ * the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
+ * scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ *
+ * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
+ * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
+ * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
+ * first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
+                         A block that does not is coded without loss */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/job.h =============================================================================== */
+
+/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
+ * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+typedef struct lmc__job {
+    const uint8_t *src;
+    const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
+    uint8_t *dst;
+    uint32_t number; /* of the block in its run */
+
+    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+    enum lmc_dtype dtype;
+    enum lmc_level level;
+    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
+    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
+    int has_sum;      /* *sum was taken on the way */
+    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
+     * decoded right there, else in the worker's workspace, and copied. */
+    lmc_block_info info; /* of its header */
+    lmc__streaming streaming;
+    size_t skip, keep;
+    int is_own; /* base is made of the file that the block is in */
+
+    enum lmc_status status; /* set when the job has run */
+} lmc__job;
+
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
@@ -11288,6 +11394,17 @@ typedef struct lmc__block {
     int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
+/* What follows of the dtype. */
+static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, enum lmc_dtype dtype)
+{
+    memset(block, 0, sizeof *block);
+    block->src = src;
+    block->width = lmc_dtype_width(dtype);
+    block->n = size / block->width;
+    block->order = lmc__order_of(dtype, 0);
+    block->own = lmc__order_of(dtype, 1);
+}
+
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
  * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
  *
@@ -11418,16 +11535,14 @@ static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t si
     return (bits << 10) / (total * width);
 }
 
-/* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
- * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
- * for a wrong guess costs more than a missed one gains.
- *
- * Width 1 is tried without an order only: it would do nothing but rename the symbols. That of
- * integers is tried of the best width only. */
-static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             enum lmc__order *order, enum lmc__order *own)
+/* LMC_AUTO: sets the width and the orders whose planes have the least order-0 information, in a
+ * sample; bytes before. More is chosen only if it is better by a 128th, for a wrong guess costs
+ * more than a missed one gains. The order of integers is tried of the best width only. */
+static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
+    const uint8_t *const src = block->src;
+    const size_t size = block->n * block->width;
     uint64_t best = UINT64_MAX;
     unsigned w, i;
     for (w = 1; w <= 8 && size % w == 0; w *= 2)
@@ -11435,13 +11550,14 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             const uint64_t bits = lmc__try_elements(e, src, size, w, orders[i]);
             if (bits >= best - (best >> 7)) continue;
             best = bits;
-            *width = w;
-            *own = orders[i];
+            block->width = w;
+            block->own = orders[i];
         }
-    if (*width > 1 &&
-        lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
-        *own = LMC__ORDER_INTEGER;
-    *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    w = block->width;
+    if (w > 1 && lmc__try_elements(e, src, size, w, LMC__ORDER_INTEGER) < best - (best >> 7))
+        block->own = LMC__ORDER_INTEGER;
+    block->order = block->own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    block->n = size / w;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -12994,8 +13110,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 /* == codec/put_block.h ========================================================================= */
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
- * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_block_bound says.
+ * smallest as far as that is known without trying everything.
  *
  * The elements may change meanwhile, for a training loop does not wait. What is written must decode
  * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
@@ -13003,60 +13118,57 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
  * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
  * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
- * is found to have changed is as one that did not get smaller: it is stored, as it is then.
+ * is found to have changed is stored, as it is then.
  *
- *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    at a level, or better by one below     this file
+ *     lmc__encode_block      header, "stored"                      this file
+ *     lmc__encode_payload    at a level, or better by one below    this file
  *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
- * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
+ * The bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
- * caller. */
-static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                               const lmc__block *block)
+/* Without the prediction, in at most cap bytes and in less than the elements have: in planes. All
+ * three functions return how the block is coded; payload_size is 0 if it does not fit, and what
+ * lies at dst is overwritten all the same. */
+static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                            const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
+    lmc__block_coding coding;
     e->worth = lmc__get_effort(block->level)->direct_worth;
-    memset(coding, 0, sizeof *coding);
-    coding->layout = LMC__LAYOUT_PLANES;
-    coding->order = block->own;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &coding->content_crc);
-    coding->has_sum = block->sum && coding->payload_size;
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.order = block->own;
+    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc);
+    coding.has_sum = block->sum && coding.payload_size;
     e->stack.top = top;
+    return coding;
 }
 
-/* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same. */
-static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                             const lmc__block *block, const lmc__delta *delta)
+/* The same against the prediction. */
+static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                           const lmc__block *block, const lmc__delta *delta)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t content_crc;
-    size_t payload_size;
+    lmc__block_coding coding;
     e->worth = lmc__get_effort(block->level)->delta_worth;
-    payload_size = lmc__put_delta(e, dst, cap, block, delta, &content_crc);
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.order = delta->order;
+    coding.is_predicted = 1;
+    coding.grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
+                      delta->grouping.n_natural << LMC__NATURAL_SHIFT;
+    coding.payload_size = lmc__put_delta(e, dst, cap, block, delta, &coding.content_crc);
     e->stack.top = top;
-    if (payload_size == 0) return 0;
-    coding->layout = LMC__LAYOUT_PLANES;
-    coding->order = delta->order;
-    coding->is_predicted = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
-                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
-    coding->content_crc = content_crc;
-    coding->payload_size = payload_size;
-    coding->has_sum = 0;
-    return 1;
+    return coding;
 }
 
-/* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
- * that most blocks are coded once:
+/* In the smaller of two ways. A sample is asked for a verdict first, so that most blocks are coded
+ * once:
  *
  *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
  *   2  else without the prediction: the best so far
@@ -13069,50 +13181,55 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *     EITHER     2, 3                                                in between
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
-static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                 size_t cap, const lmc__block *block)
-{
-    lmc__delta delta;
-    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
-    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
-    if (verdict == LMC__DELTA) {
-        too_small = delta.border;
-        if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
-    }
-    lmc__encode_direct(e, coding, dst, cap, block);
-    best = coding->payload_size ? coding->payload_size : SIZE_MAX;
-    if (verdict == LMC__DIRECT || best <= too_small) return;
-    if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
-    if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
-}
-
-/* A level above the default makes most blocks smaller than the one below it does. It is not sure
- * to: a sample may be luckier than all counts, and with other classes a delta may be larger. So all
- * levels from the default on are tried in turn, and the smallest stays. */
-static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                size_t cap, const lmc__block *block)
+static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                              const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block trial = *block;
-    enum lmc_level best_level;
-    size_t best;
-    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
-    lmc__encode_at_level(e, coding, dst, cap, &trial);
+    lmc__delta delta;
+    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    lmc__block_coding direct, by_delta;
+    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    by_delta.payload_size = 0;
+    if (verdict == LMC__DELTA) {
+        too_small = delta.border;
+        by_delta = lmc__encode_delta(e, dst, lmc__min(cap, too_small), block, &delta);
+    }
+    if (!by_delta.payload_size) {
+        direct = lmc__encode_direct(e, dst, cap, block);
+        best = direct.payload_size ? direct.payload_size : SIZE_MAX;
+        if (verdict != LMC__DIRECT && best > too_small) {
+            by_delta = lmc__encode_delta(e, dst, lmc__min(cap, best - 1), block, &delta);
+            if (!by_delta.payload_size && direct.payload_size)
+                direct = lmc__encode_direct(e, dst, cap, block);
+        }
+    }
     e->stack.top = top;
-    best = coding->payload_size;
+    return by_delta.payload_size ? by_delta : direct;
+}
+
+/* A level above the default makes most blocks smaller than the one below it does, but is not sure
+ * to: a sample may be luckier than all counts. So all levels from the default on are tried in turn,
+ * and the smallest stays. */
+static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                             const lmc__block *block)
+{
+    lmc__block trial = *block;
+    lmc__block_coding coding, best;
+    enum lmc_level best_level;
+    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
+    coding = best = lmc__encode_at_level(e, dst, cap, &trial);
     best_level = trial.level;
     while (trial.level < block->level) {
         trial.level = (enum lmc_level)((int)trial.level + 1);
-        lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, &trial);
-        e->stack.top = top;
-        if (coding->payload_size == 0) continue;
-        best = coding->payload_size;
+        coding = lmc__encode_at_level(
+            e, dst, best.payload_size ? lmc__min(cap, best.payload_size - 1) : cap, &trial);
+        if (!coding.payload_size) continue;
+        best = coding;
         best_level = trial.level;
     }
-    if (coding->payload_size || !best) return;
-    trial.level = best_level;
-    lmc__encode_at_level(e, coding, dst, cap, &trial);
-    e->stack.top = top;
+    if (coding.payload_size || !best.payload_size) return best;
+    trial.level = best_level; /* what was tried last has overwritten it */
+    return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
 /* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
@@ -13130,59 +13247,50 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
-/* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
- * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
- * that has to be stored; a payload is only ever made as large as there is room. */
-static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                         size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype, int may_group,
-                                         enum lmc_level level, uint32_t number, void *ws,
-                                         size_t ws_size, uint64_t *sum, int *has_sum)
+/* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
+ * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
+ * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
+ * a block that has to be stored; a payload is only ever made as large as there is room. */
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
+                                         size_t ws_size)
 {
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;
     lmc__encoder e;
     lmc__block block;
     size_t cap;
 
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    block.src = src;
-    block.base = base;
-    block.level = level;
-    block.sum = sum;
-    block.may_group = may_group;
-    block.width = lmc_dtype_width(dtype);
-    block.order = lmc__order_of(dtype, 0);
-    block.own = lmc__order_of(dtype, 1);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.order, &block.own);
-    block.n = size / block.width;
-    lmc__encode_payload(&e, &coding, payload, cap, &block);
-    if (has_sum) *has_sum = coding.payload_size && coding.has_sum;
+    lmc__set_block(&block, job->src, job->src_size, job->dtype);
+    block.base = job->base;
+    block.level = job->level;
+    block.sum = job->sum;
+    block.may_group = !job->is_ungrouped;
+    if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
+    coding = lmc__encode_payload(&e, payload, cap, &block);
+    job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
-        coding.order = LMC__ORDER_NONE;
-        coding.payload_size = size;
-        coding.content_crc = lmc__store_elements(k, payload, src, size);
+        if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
+        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+        coding.payload_size = job->src_size;
+        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
     }
-    lmc__put_block_header(out, &coding, block.width, block.n, k, number);
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
-/* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. The workspace belongs to the call: what it held before
- * does not matter, and nothing in it is of use afterwards. */
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
+ * and the workspace. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
 {
     lmc_block_options o;
+    lmc__job job;
     unsigned width;
     if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -13192,9 +13300,18 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
     if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
-    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.number, ws,
-                             ws_size, NULL, NULL);
+    memset(&job, 0, sizeof job);
+    job.src = (const uint8_t *)src;
+    job.src_size = size;
+    job.base = (const uint8_t *)o.prediction;
+    job.dst = (uint8_t *)dst;
+    job.dst_size = dst_cap;
+    job.dtype = o.dtype;
+    job.level = o.level;
+    job.number = o.number;
+    LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
+    *dst_size = job.dst_size;
+    return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -13202,18 +13319,16 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
- * A node's children are read first, the left one and then the right one, and merged by its mask:
- * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ * A node's children are read first, the left one and then the right one, and merged by its mask.
+ * How many elements a child has, the mask says by its bits.
  *
- * Safety: the input is not trusted, and these functions are all that walks it. Each read is
- * preceded by one comparison with what is left. Nothing that is read becomes an address or a
- * length, but two: the number of ones of a mask, which is at most the n that is known already,
- * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
- * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
+ * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
+ * is at most the n that is known already, because all bits behind n are checked to be zero; and the
+ * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
+ * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
- * up the block, and stack and scratch are set anew for the next one. */
+/* What all functions that read a payload pass on. After an error it is of no use. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -13258,14 +13373,9 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
- * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
- * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
- * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
- * (lmc__has_mode).
- *
- * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
- * too, but bytes.) */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
+ * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
+ * behind the last one must be zero: so a mask can be written in one way only. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -13302,14 +13412,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
 }
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to.
+ * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
+ * list is free for what they are merged to.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
- * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
- * the sizes of the children rest on. */
+ * A side that is one symbol has no list, and takes nothing from the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -13335,25 +13443,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n.
+/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
  *
- * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
- *
- *     this node       wants its elements in list; spare is free
- *     its children    want theirs in spare, one behind the other; list is free for them
- *     their children  want theirs in list ...
- *
- * and on the way back each merge reads from one buffer and writes to the other. A child has as much
- * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
- * bytes behind a list: of the left child that may be the start of the right one, which is made
- * later, so left comes first.
- *
- * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before.
- *
- * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
- * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 6.2, case 3). */
+ * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
+ * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
+ * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
+ * the start of the right one, so left is made first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13388,10 +13483,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
- * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
- * the tree itself is not described in any other way. The first and the last symbol must have a
- * code, or one tree could be written in many ways. */
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
+ * symbols that have a code, and four bits for the length of each. The first and the last symbol
+ * must have a code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -13417,38 +13511,25 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
- * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
- * root->mask NULL: it is in list. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    const lmc__tree *const tree = &d->scratch->trees[0];
-    lmc__node node;
-    LMC__TRY(lmc__get_tree_header(d, has_escape));
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) {
-        root->mask = NULL;
-        return lmc__get_node(d, node, list, spare, n);
-    }
-    return lmc__get_sides(d, node, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack.
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
+ * of input are behind it, or on the stack.
  *
  *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
- *     tree       merged, on the stack   header, masks
+ *     tree       on the stack           header, masks
  *
- * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+ * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
+ * stack, and root->row is the list. The planes of a block are merged on the way to the elements
+ * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
+ * first. */
+static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
+                                       size_t slack, lmc__merged *root)
 {
+    const lmc__tree *const tree = &d->scratch->trees[0];
     unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
+    uint8_t *list;
+    lmc__node node;
     LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
     mode = *d->in++;
     LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
@@ -13459,23 +13540,48 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
-        side->list = lmc__take(d, n);
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
+        const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
         LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        side->list = raw;
+        if (left >= n + slack) return LMC_OK;
+        side->list = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
         memcpy(list, raw, n);
         return LMC_OK;
     }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
+    if (root->mask) d->k->merge(root->row, root->mask, n, root->left, root->right);
+    root->mask = NULL;
+    side->list = root->row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_tree_header(d, mode == LMC__PLANE_TREE_ESCAPE));
+    node = lmc__root_of(tree, 0);
+    return lmc__get_flat_depth(tree, node) ? lmc__get_node(d, node, list, spare, n)
+                                           : lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* The same, merged. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    lmc__merged root;
+    root.mask = NULL;
+    LMC__TRY(lmc__begin_list(d, side, spare, n, LMC__PAD, &root));
+    if (root.mask) {
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
     return LMC_OK;
+}
+
+/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
+{
+    uint8_t *row;
+    if (side->list) return side->list;
+    row = lmc__push_list(&d->stack, n);
+    if (row) memset(row, side->value, n);
+    return row;
 }
 
 /* == codec/get_planes.h ======================================================================== */
@@ -13488,53 +13594,15 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * What is saved is memory traffic. A plane that was merged by itself would be written once and read
- * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
- * the upper one a tree: then no plane is ever written as a whole.
+ * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
+ * written as a whole.
  *
- * Every read of the payload is checked before the join; the join itself reads rows that are known
- * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
- * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
- * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first.
+ * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
+ * as it was; one that only its CRC betrays does not. order: of the block's header.
  *
- * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
- * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
- * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
- * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
-static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
-                                      uint8_t *spare, size_t n, lmc__merged *root)
-{
-    unsigned mode;
-    uint8_t *list;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
-        *row = lmc__take(d, n);
-        LMC__CHECK(*row, LMC_ERR_CORRUPT);
-        return LMC_OK;
-    }
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    if (mode != LMC__PLANE_CONSTANT && root->mask) {
-        d->k->merge(root->row, root->mask, n, root->left, root->right);
-        root->mask = NULL;
-    }
-    *row = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        memset(list, *d->in++, n);
-        return LMC_OK;
-    }
-    root->plane = p;
-    root->row = list;
-    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
-}
-
-/* order: of the block's header. The whole payload must be used up before the join: what is left
- * over is an error that must not be found after the output is written. */
+ * The last tree of the block is the one that the join merges; encoders make it the top plane's.
+ * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
+ * rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -13544,7 +13612,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
+        if (root.mask && side.list == root.row) root.plane = p;
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
+    }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
@@ -13565,10 +13639,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
- * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
- * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
- * so: the pads and marks would need a bound of their own. */
+ * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
+ * bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -13645,13 +13717,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = side.list;
-        if (!side.list) { /* a constant; join wants rows */
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, side.value, n);
-            planes.row[p] = list;
-        }
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
@@ -13702,21 +13769,13 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class
- *     payload    -> lists of each class and plane, as long as that
- *     prediction, lists -> residual by residual -> elements, CRC
- *
- * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
- * the list of its class and adds it.
- *
- * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
- * of them, before it writes at the same place, and nothing reads that place later: the lists lie
- * elsewhere, and the classes were counted before.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
- */
+ *
+ * The prediction is read twice: by the kernel count_classes, for how many elements each class has
+ * says how long its lists are; then by ungroup, which takes each element's residual from the list
+ * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
+ * place, so the output may be the prediction itself. */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
  * are good until the block is done. Natural planes are sides of class 0, of n elements. */
@@ -13730,9 +13789,7 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
- * (block_header.h). */
+ * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -13762,9 +13819,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
- * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
- * where all are, the list is used as it is. */
+ * a sparse block leaves out are zeros, merged in by the class's mask. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -13787,9 +13842,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 }
 
 /* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
- * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
- * nobody asks for. */
+ * made, so all that is wrong with the payload is found while dst is untouched. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -13837,86 +13890,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/quant_params.h ====================================================================== */
-
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
- *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
- *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
- *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
- *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
- * machine's registers and no option of a compiler can change it. The limits of scales keep it
- * normal and finite.
- *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction, which the decoder has, too. For the first
- * moment of an optimizer that is the second moment, and the points are updates.
- *
- * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others.
- *
- * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
- *
- *   symbol      0    1     2     3     4    5     6     7     and so on
- *   q                -3    -2    -1    0    1     2     3
- *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
- *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
- * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
- *
- * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
- * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
- *
- * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
- * of reach): it is stored as it is. */
-
-/* The head of a quantised block's payload. */
-#define LMC__QUANTIZED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTIZED_STRIP 1024u
-
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
-typedef struct lmc__quant_params {
-    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
-    uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
-} lmc__quant_params;
-
-#ifndef LMC_NO_QUANTIZE
-
-/* n elements as F32: src itself if they are, or else `wide`. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-#endif
-
 /* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md). Their payload is
@@ -13926,13 +13899,11 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *      |            |                                                             |
- *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *      +--> with is_recovered compared, in the end, with what was restored
+ *                   |                                                             |
+ *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
  * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
- * those that came in.
+ * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
  *
  * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
  * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
@@ -13941,18 +13912,15 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    /* The prediction of as many elements, as the decoder will have it; or NULL. */
-    const uint8_t *second;
-    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
-     * and blocks may begin within one. */
-    uint64_t first;
+    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
+    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
- * go on across blocks: a block's first group is what is left of the one that it begins in. */
+/* The scale of element number first of the tensor; returns how many of n elements share it: of a
+ * block's first group what is left of it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -13961,9 +13929,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
- * run of elements of one scale is one call of the kernel. Returns how many symbols are
- * LMC__EXCEPTION. */
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only.
+ * Returns how many symbols are LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -13995,29 +13962,19 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way.
- *
- * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
- * and whose elements to the block's content; lmc_quantizer_apply, which keeps the elements and
- * throws the codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is
- * measured, what is quantised in place and what is decoded are the same. */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
+ * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
+ * a fit that measures what is lost (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
-    /* At most LMC__QUANTIZED_STRIP elements. */
-    lmc__quant_source source;
-    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
-    uint8_t *dst;
-    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
-    uint16_t *symbols;
-    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
-    uint8_t *high, *low;
+    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
+    uint8_t *dst;             /* what decoding will give; may be source.elements */
+    uint16_t *symbols;        /* the nearest ones; LMC__EXCEPTION tells where exceptions are */
+    uint8_t *high, *low;      /* the codes, of exceptions those of zero; low may be NULL */
 } lmc__quant_strip;
 
 /* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
- * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
- *
- * An exception takes the code of zero, which every table and every grid has; what is restored from
- * it is overwritten. */
+ * will be restored: in `room`, a strip's, or the strip's own where nothing differs. An exception
+ * takes the code of zero, which every table and every grid has. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -14040,64 +13997,39 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
- * need a copy, for that may be where they came from; strips without any, which is nearly all, are
- * spared it. */
-static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
-                                const lmc__quant_strip *strip)
-{
-    const lmc__quant_source *const in = &strip->source;
-    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
-    uint16_t room[LMC__QUANTIZED_STRIP];
-    const size_t exceptions =
-        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
-    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
-    size_t i;
-    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
-    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
-        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
-    return exceptions;
-}
-
-/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
- * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is.
+/* Returns the number of exceptions, which dst has as they came. BF16 are widened, restored as F32,
+ * and rounded as the decoder rounds them. `restored` first holds the predictions of BF16: each is
+ * used before it is overwritten.
  *
- *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
- *     predictions --------> restored ----------------^  (their room is taken over) */
-static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
-                                 const lmc__quant_strip *strip)
+ *     elements --> x --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions -----> s -----------------------^
+ *
+ * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
+ * these round to the same. Hence a writer may be given elements that were quantised in place. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
     const size_t n = in->n;
     uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
-    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
-    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint8_t *const x = lmc__widen(wide, in->elements, n, q->width);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, n, q->width) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, n);
     const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
     size_t i;
-    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, n);
+    for (i = 0; i < n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < n; i++) {
+    if (q->width == 4) memcpy(dst, restored, 4 * n);
+    for (i = 0; i < n && q->width == 2; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
         lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
-}
-
-/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
- * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
- * the same. Hence a writer may be given elements that were quantised in place before. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
-                                  const lmc__quant_strip *strip)
-{
-    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
 }
 
 /* Part of a block: n elements from number i on. */
@@ -14117,16 +14049,14 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
  *
- * Positions are at their place already. Values begin behind the most positions that fit together
- * with their values; when the number of exceptions is known, they are moved down. */
+ * When their number is known, the values are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
- * the strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend. elements: where the strip was restored to. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -14142,10 +14072,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache.
- *
- * The elements and the prediction may change meanwhile (put_block.h). The prediction is
- * source->second, restored if it was quantised itself: a strip of it is copied first. */
+ * The elements and the prediction may change meanwhile (put_block.h): a strip of the prediction is
+ * copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
@@ -14175,10 +14103,9 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
- * stored. */
+/* The payload's head, and the table behind it without its entry 0. Fields that do not apply are 0.
+ * The first group is what is left of the group in which the block begins. get_quantised.h has the
+ * offsets as a table. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -14205,8 +14132,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
- * constant. Returns 0 if there is no room. */
+ * and one of their high ones. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
@@ -14224,16 +14150,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block, in the order of the picture above. content: a list of as many
- * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
- * lists come last, because their size is known when they are written, while exceptions must be
- * counted first.
+/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
+ * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
+ * does not fit in cap.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
- * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
- * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
- * even if there is no room for exceptions, because content needs the whole pass anyway. */
+ * then each list is coded by itself, from a copy (lmc__put_list): codes are never made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)
@@ -14265,75 +14187,74 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+/* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
  * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements are the truth: they were quantised before, and what is coded must
- * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss.
+ * With is_recovered the elements were quantised before, and what is coded must be exactly they.
  *
  *     payload fits   is_recovered   restored = elements   the block is
  *          1              0               any             quantised
  *          0              0               any             its restored elements, stored
  *          1              1               yes             quantised
  *       otherwise         1                               coded without loss, from the elements */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t size = source->n * q->width;
+    const lmc__quant_params *const q = job->quant;
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = job->src_size;
+    lmc__quant_source source;
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
     lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
-    e.worth = lmc__get_effort(level)->direct_worth;
+    e.worth = lmc__get_effort(job->level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
+    source.elements = job->src;
+    source.second = job->base;
+    source.first = job->first_element;
+    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
-        lmc__put_quantized(&e, q, payload, cap, source, restored, level, &coding.content_crc);
-    /* The workspace is given up and used again: source lies elsewhere. */
-    if (q->is_recovered &&
-        (coding.payload_size == 0 || memcmp(restored, source->elements, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, number, ws, ws_size,
-                                 NULL, NULL);
+        lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
+    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+        lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
+        enum lmc_status status;
+        lossless.base = NULL;
+        lossless.dtype = q->width == 2 ? LMC_BF16 : LMC_F32;
+        lossless.sum = NULL;
+        status = lmc__encode_block(k, &lossless, ws, ws_size);
+        job->dst_size = lossless.dst_size;
+        return status;
+    }
     if (coding.payload_size) {
         coding.layout = LMC__LAYOUT_QUANTIZED;
         coding.is_predicted = q->is_predicted;
     } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
         coding.payload_size = size;
         memcpy(payload, restored, size);
     }
-    lmc__put_block_header(out, &coding, q->width, source->n, k, number);
+    lmc__put_block_header(job->dst, &coding, q->width, source.n, k, job->number);
     *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
- * how the library was configured. */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+/* There are no quantisers, so no block asks for one. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
-    (void)number, (void)ws, (void)ws_size, (void)content;
+    (void)k, (void)job, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
 
@@ -14347,12 +14268,9 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
  *
  * In this order it is checked: each number of the head by itself, then against the others, then the
  * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size once for all. Only then elements are restored, and from
- * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
- * hold is compared with what there is before a pointer moves.
- *
- * Strips go through the first cache:
+ * code is compared with the table's size. Only then elements are restored, and from there on
+ * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Strips go through the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -14360,22 +14278,14 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
- * they are good as long as both are. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
-     * reaches. */
-    lmc__quant_params params;
-    /* Elements of the block in its first group. All groups after it have group_size elements, but
-     * for the last. */
-    uint32_t first_group;
+    lmc__quant_params params; /* without codes, scales and the grid's n_points */
+    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
     uint32_t n_exceptions;
-    /* 0 where elements have scales of their own. */
-    size_t n_groups;
-    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
-    const uint8_t *positions, *values;
-    /* Of the groups: low bytes, high bytes. */
-    lmc__side scales[2];
+    size_t n_groups;                   /* 0 where elements have scales of their own */
+    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 #ifndef LMC_NO_ENCODER
@@ -14400,9 +14310,7 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
- * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
- * Bias + half of any float. */
+ * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -14455,12 +14363,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only, and exceptions are met in one pass.
- *
- * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
- * are the upper halves of floats; their range keeps every point normal and finite, whatever the
- * symbol, so restoring needs no check of its own. */
+ * only. Table, positions and values are compared with what is left of the payload at once:
+ * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
+ * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -14497,8 +14402,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 
 #if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
- * decoder of their own, and nothing of how a payload is laid out. */
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -14516,11 +14420,9 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 #endif
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
- *
- * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
- * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
- * parts are at most 127. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
+ * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
+ * is more in any case (or); else a byte without it never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -14535,8 +14437,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
- * is made anew for each strip: it stays in the cache, where a list of it would not. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -14547,17 +14448,13 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
  * may be the same; or NULL where scales are of groups.
  *
- * Three counters go along with i, the strip's first element: the group at hand and the element at
- * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met.
- *
  *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
  *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
  *
- * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
- * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
- * where four were read, always at or before the next ones. */
+ * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
+ * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
+ * before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -16088,6 +15985,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
                  cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
+    lmc_block_options options;
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
@@ -16095,8 +15993,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, 0, ws, ws_size, NULL, NULL);
+    options = LMC_BLOCK_OPTIONS(f->options->dtype);
+    status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -16314,46 +16212,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread looks at jobs[i].status and dst_size, in order
  *
- * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
- * planned before is seen by all tasks, and what they did is seen after it. The library makes no
- * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
- * that number is their workspace.
- *
- * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
- * a lmc__job into a struct of their own (pipeline.h). */
-typedef struct lmc__job {
-    const uint8_t *src;
-    /* The prediction, as many bytes as the decoded block; or NULL. */
-    const uint8_t *base;
-    uint8_t *dst;
-    /* Encoding: of src; room at dst, then what was written there. */
-    size_t src_size, dst_size;
-
-    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
-     * the tensor that quant is of. */
-    enum lmc_dtype dtype;
-    enum lmc_level level;
-    const lmc__quant_params *quant;
-    uint64_t first_element;
-    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_sum: it was. */
-    uint64_t *sum;
-    int has_sum;
-    /* Encoding: its header says Grouping 0, for the file may have no other. */
-    int is_ungrouped;
-
-    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
-     * is all, it is decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info;
-    lmc__streaming streaming;
-    size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
-
-    uint32_t number; /* of the block in its run */
-    /* Set when the job has run. */
-    enum lmc_status status;
-} lmc__job;
+ * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
+ * and what they did is seen after it. The library takes no locks. */
 
 /* What the tasks of a wave share. */
 typedef struct lmc__wave {
@@ -16364,8 +16224,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
+ * bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -16374,6 +16234,7 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+
 /* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
@@ -16382,11 +16243,8 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
-    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1                      ? 1
-            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
-                                       : n) *
-           lmc__count_workers(parallel);
+    const size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n ? lmc__min(n, LMC__JOBS_PER_WORKER) : 1) * lmc__count_workers(parallel);
 }
 
 /* Runs task(arg, i, worker) for i below n; returns when all have returned. */
@@ -16403,30 +16261,17 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
-    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    uint8_t *const ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quant) {
-        lmc__quant_source source;
-        source.elements = job->src;
-        source.second = job->base;
-        source.first = job->first_element;
-        source.n = job->src_size / job->quant->width;
-        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->number, ws,
-                                            wave->workspace_size, &content);
-    } else
-        job->status =
-            lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                              job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
-                              job->number, ws, wave->workspace_size, job->sum, &job->has_sum);
+    job->status = job->quant
+                      ? lmc__encode_quantized(wave->k, job, ws, wave->workspace_size, &content)
+                      : lmc__encode_block(wave->k, job, ws, wave->workspace_size);
     return content;
 }
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
- * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -16812,6 +16657,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         const size_t at = (size_t)(first + n) * t->block_size,
                      room = t->dst_cap - (size_t)(place - t->dst);
         size_t slot;
+        memset(job, 0, sizeof *job);
         job->src = t->src + at;
         job->src_size = lmc__min(t->block_size, t->size - at);
         job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
@@ -16821,8 +16667,6 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->is_ungrouped = 0;
-        job->sum = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->number = (uint32_t)(first + n);
@@ -16831,46 +16675,27 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
- * the next one, behind what is packed by then. */
-static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
-{
-    uint64_t block;
-    size_t n;
-    for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->packed);
-        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
-        LMC__TRY(lmc__wave_status(&t->wave, n));
-        t->made_jobs = t->wave.jobs;
-        t->n_made = n;
-        lmc__pack_wave(t);
-    }
-    return LMC_OK;
-}
-
-/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+/* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
  *
  *     step      1            2            3
  *     encode    w0, jobs A   w1, jobs B   w2, jobs A
  *     pack                   w0, jobs A   w1, jobs B   ...
  *
  * An error ends it at once: dst is then of no use, packed or not. */
-static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
+static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
-    const lmc_parallel *const parallel = t->options->parallel;
-    const size_t slot = lmc_block_bound(t->block_size);
-    lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
+    lmc__job *const jobs = t->wave.jobs;
     uint64_t block;
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
-        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1, parallel->n_workers);
+        n = lmc__plan_wave(t, block, max_jobs, slot ? t->dst + (size_t)block * slot : t->packed);
+        lmc__run_tasks(t->options->parallel, lmc__pack_and_encode_task, t, n + 1);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
-        t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        if (slot) t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        else lmc__pack_wave(t);
     }
     lmc__pack_wave(t);
     return LMC_OK;
@@ -16894,15 +16719,9 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
         return 0;
     e.k = t->wave.k;
     e.scratch = lmc__open_workspace(&e.stack, t->wave.workspaces, t->wave.workspace_size);
-    block.src = t->src;
+    lmc__set_block(&block, t->src, lmc__min(t->size, t->block_size), options->dtype);
     block.base = (const uint8_t *)options->prediction;
-    block.width = lmc_dtype_width(options->dtype);
-    block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.order = lmc__order_of(options->dtype, 0);
-    block.own = lmc__order_of(options->dtype, 1);
-    block.level = LMC_LEVEL_DEFAULT;
-    block.may_group = 1;
-    block.sum = NULL;
+    block.may_group = 1; /* at the default level */
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
@@ -16951,13 +16770,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     t.dst = t.packed = (uint8_t *)dst;
     t.dst_cap = dst_cap;
-    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
-    else {
-        const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
-        if (dst_cap >= lmc_tensor_bound(size, t.options))
-            LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
-        else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
-    }
+    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_waves(&t, 1, 0));
+    else
+        LMC__TRY(lmc__encode_waves(
+            &t, lmc__count_jobs(options->parallel, t.block_size),
+            dst_cap >= lmc_tensor_bound(size, t.options) ? lmc_block_bound(t.block_size) : 0));
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
