@@ -5,11 +5,10 @@
  *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit for bit: bf16 weights to about
  *   2/3 of their size, fp32 weights to about 5/6, and checkpoints that follow each other to what
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
- *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
- *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   It writes and reads LMC files of format 1.0 (of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
- *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
+ *   read without the rest. Moments of optimizers can be coded lossy, only where a caller asks for
+ *   it: a fourth or an eighth of the size, with a known error.
+ *   It writes and reads LMC files of format 1.0. spec/lmc-format.md describes it: "spec 8.2" and
+ *   "R8-2" in comments are a section and a rule of that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -19,6 +18,15 @@
  *
  *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
  *   Those who only read may take include/lmc_read.h or include/lmc_decode.h in its place.
+ *
+ *   Five functions are enough for most programs:
+ *
+ *       lmc_compress             a buffer; lmc_compress_file: a file
+ *       lmc_decompress           the same back; lmc_decompress_file
+ *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish
+ *       lmc_reader_read_tensor   a tensor, or a part of it, after lmc_reader_open and
+ *                                lmc_reader_find_tensor
+ *       lmc_snapshot_restore     all files of a snapshot
  *
  * CONTRACT
  *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
@@ -40,10 +48,8 @@
  *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os); sparse deltas of
- *            elements of 8 bytes take up to 64 KiB. Without it, functions
- *            with many vectors take up to 1 MiB. Reading through a chain of readers takes 1 KiB
- *            more for each link.
+ *   Stack    Below 32 KiB if compiled with optimisation, 64 KiB for sparse deltas of elements of 8
+ *            bytes; else up to 1 MiB. A chain of readers takes 1 KiB more for each link.
  *
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
@@ -78,14 +84,13 @@
  *   LMC_API              what stands before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library, and the declarations of what is missing; any of them go
- * together:
+ * These leave out parts of the library and their declarations; any of them go together:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
- *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
  * These add to it, for systems that have more than the C library:
  *
@@ -99,12 +104,10 @@
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
- *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
- *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
+ *                        the compiler's flags give the target vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time. See
- * "tools" at the end for functions that query and limit it.
+ * No build flags select instructions: the best tier of the machine is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -122,8 +125,7 @@
 #endif
 #endif
 
-/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
- * it as nothing to be allowed to. */
+/* A status must not be ignored. Define it as nothing to be allowed to. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -133,6 +135,8 @@
 #define LMC_NODISCARD
 #endif
 #endif
+
+#define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
 /* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
  * does as well. */
@@ -152,32 +156,26 @@
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
  * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
- * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
- * callbacks get is ordered alike, behind user.
+ * object has the place for it in front. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. Different objects do not know of each other, and
- * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the (shared) library that it finds:
+ * compiled with another 1.x than the shared library that it finds:
  *
- *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
- *                         of lmc_status an error, of others something to show by its number.
+ *   functions, enums      get new ones, at free numbers. A status that a program does not know is
+ *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0. By it the library takes those of an older program, to which it adds
- *                         defaults, and of a newer one, if what it does not know is zero: else
- *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
- *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or no multiple
- *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- *                         their ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
+ *                         or 0: the program was compiled with the very lmc.h that it is linked
+ *                         with. Members that an older program lacks have their defaults. Those of a
+ *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
+ *                         LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word; 0 is its default, or
+ *   reserved words        says that the library does not know it. Libraries set them to zero, and
+ *                         refuse to write a file or tensor in which they are not:
+ *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -188,9 +186,9 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.6.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
- * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of any minor version of it are read, but for
+ * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
+ * v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -202,10 +200,7 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
-     * say, and nothing else is kept of an error: the comment of each function says what it wants.
-     */
-    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -237,8 +232,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
- * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
+ * files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -273,18 +268,17 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
- * of unknown dtypes are coded as bytes. */
+/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
- * gives the same bytes on every machine, and from the default on no block gets larger by a higher
- * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
+ * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
+ * the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
     /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
      * size. */
@@ -300,12 +294,12 @@ enum lmc_level {
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
- * No two tasks may run at the same time with the same worker. */
+/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
+ * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
- * stands here. A NULL lmc_parallel means: one after another. */
+/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -313,8 +307,8 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
- * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
+ * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -322,14 +316,12 @@ typedef struct lmc_source {
 } lmc_source;
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
- * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
- * also where lmc.h is implemented, or the linker does not find these functions. */
+/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
+ * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
+ * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
+ * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
-                                                    void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -341,10 +333,9 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
  * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
- * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
- * prediction is not used where a sample says that the block is smaller without it (at level max:
- * where it is smaller). */
+ * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
+ * sample says that the block is smaller without it (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -365,9 +356,9 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
- * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
- * again. 0 if n is 0 or the block too large. */
+/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
+ * 0 or the block too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -375,7 +366,7 @@ typedef struct lmc_block_options {
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it: a block in another's place is refused */
+                               decoding checks it */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -390,31 +381,27 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
- * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
- * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
- * (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+/* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
+ * NULL, for it tells the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 #endif
 
-/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      uint32_t number, lmc_block_info *info);
+/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
+ * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
- * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
- * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t src_size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+ * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
+ * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
+ * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
+ * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
+ * BASE_WRONG (another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -423,13 +410,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
- * includes.)
+ * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
  *
- * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
- * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
- * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
- * without it agree on every struct. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
+ * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
@@ -440,16 +424,14 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: a hard bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
- * second moments they are estimates: within a percent or two where errors have nothing to do with
- * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
- * outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
+ * estimates: within a percent or two where errors have nothing to do with the size of the updates;
+ * up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -463,8 +445,8 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
-                                 keeps to the bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that keeps
+                                 to the bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -478,12 +460,11 @@ typedef struct lmc_quantizer_options {
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
  * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
- * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
- * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
-                                                        const lmc_source *elements,
-                                                        const lmc_quantizer_options *options);
+ * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
+ * scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group, and up
+ * to 64 KiB stay. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
+                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -496,15 +477,13 @@ typedef struct lmc_quantizer_info {
     lmc_loss loss;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_quantizer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
-                                                             lmc_quantizer_info *info);
+LMC_STATUS lmc_quantizer_get_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
- * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
- * fitted without. A second time changes nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          uint64_t offset, void *data, size_t size,
-                                                          const void *second);
+ * give. second: the same bytes of the second moment, as decoded; or NULL, as it was fitted. A
+ * second time changes nothing. Errors: ARGUMENT. */
+LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, void *data,
+                               size_t size, const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -520,9 +499,8 @@ typedef struct lmc_tensor_options {
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
-     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
-     * blocks are as with a prediction; decode with the same log2_block. */
+    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
+     * the prediction, also of decoding. Blocks are as with a prediction. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -536,43 +514,35 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
- * (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
+ * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
-/* Largest encoded size of size bytes; SIZE_MAX if options are illegal or the result would
- * overflow. */
+/* Largest encoded size of size bytes; SIZE_MAX if options are illegal, or if that is more. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options);
-/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
- * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
- * BASE_WRONG (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                        const void *src, size_t size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Encodes size bytes (0: no blocks). A dst_cap of lmc_tensor_bound() always suffices. Errors:
+ * ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                             size_t size, const lmc_tensor_options *options, void *ws,
+                             size_t ws_size);
 #endif
 
-/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
- * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
- * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
- * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
-                                                        size_t src_size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
+ * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
+ * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
+ * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
+ * BASE_MISSING, BASE_WRONG. */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
- * block needed are not looked at, unless the range is all of the tensor: then total_size is
- * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
-                                                              const void *src, size_t src_size,
-                                                              uint64_t offset, uint64_t total_size,
-                                                              const lmc_tensor_options *options,
-                                                              void *ws, size_t ws_size);
+ * range are decoded; the headers of those before it are walked. What lies behind them is not looked
+ * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -580,10 +550,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
- * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
- * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
- * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
+ * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -604,32 +573,29 @@ typedef struct lmc_tensor {
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
-     * writer. One that was fitted with a second moment wants a twin: where that is, with
-     * LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
+     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
-     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
- * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
- * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
+ * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
+ * only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
-    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
-                         path and offset do not matter then */
+    const char *name; /* of the tensor; may be "". NULL: a gap, which nothing predicts */
     uint64_t offset;  /* first byte within the tensor of the base */
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
- * written before, and must not have a twin themselves. */
+ * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
+ * before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -640,10 +606,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
- * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                                           enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
+LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -657,14 +622,11 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
-                                                  tensor */
-    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
-     * as for tensors; the name of a file without tensors is its path. */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
+     * file is its path. One with a twin shares nothing with other small ones (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
-    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
-     * NULL. Such a file shares nothing with other small ones (group_files). */
     const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
@@ -681,8 +643,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_memory_free); a source that reads data; a stream that reads data from position to
- * size. */
+ * with lmc_memory_free); a source; a stream that reads data from position on. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -690,11 +651,10 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
- * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
- * they stand (of several, the one in the file of the same path); files without tensors are matched
- * by path. */
+/* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
+ * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
+ * in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -711,18 +671,18 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
- * what was written is on its way until then). A source seeks; its size is taken when it is made.
- * Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C library can say). */
+/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
+ * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * larger than the C library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -742,17 +702,14 @@ typedef struct lmc_writer_options {
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
-     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Fingerprints tell
-     * accidents only. It is slow: some 0.3 GB/s. */
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
-    /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
-     * takes some 160 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
-     * those that are alike should come one after another. With a base
-     * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
+    /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
+     * for each. They wait in memory; those that are alike should come one after another. With a
+     * base those that the base has are written by themselves, as long as the snapshot may be
+     * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default. A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
@@ -761,8 +718,7 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far; they rise from call to call, and the last call has all of them. What
-     * is not LMC_OK ends the writer with that status. */
+     * that were coded so far, in the last call all. What is not LMC_OK ends the writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -783,23 +739,19 @@ typedef struct lmc_writer_options {
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
  * twice at once. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
-                                                      const lmc_writer_options *options);
+LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
+                           const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *writer,
-                                                            const lmc_file *file,
-                                                            enum lmc_dtype default_dtype);
+LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
+                                 enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write(lmc_writer *writer, const void *data,
-                                                       size_t size);
+LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no byte more is taken). The same as reading and lmc_writer_write, but reading, coding
- * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *writer,
-                                                              const lmc_stream *stream);
+ * known. Reading, coding and writing go on at the same time. */
+LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *writer);
+LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -815,39 +767,34 @@ typedef struct lmc_text {
     const char *value; /* UTF-8 */
 } lmc_text;
 
-/* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
- * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
- * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
- * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
- * loader takes), those of the writer. Nothing is written before all of that is checked. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays,
-                                                            size_t n_arrays, const lmc_text *texts,
-                                                            size_t n_texts);
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors, before anything is written: ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes), those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
- * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
- * too. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
-                                                              const void *value, size_t size);
-/* An ancillary section (spec 4.4), of a kind that starts with a lower-case letter and is not
- * "hash", any time before finishing: to take along those of a snapshot that is coded again
- * (lmc_reader_get_section), whose fourth letter is not upper-case. Bodies are held in memory.
- * Errors: ARGUMENT, LIMIT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *writer, const char *kind,
-                                                             const void *body, size_t size);
+ * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
+ * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
+                                   size_t size);
+/* An ancillary section (spec 4.4), any time before finishing; kind: starts with a lower-case
+ * letter, not "hash". To take along those of a snapshot that is coded again
+ * (lmc_reader_get_section), whose fourth letter is not upper-case. Held in memory. Errors:
+ * ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
+                                  size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
+LMC_STATUS lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                             /* bytes handed to the sink so far */
     int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
     uint64_t reserved[4];                      /* zero; see the head of this part */
 } lmc_writer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
-                                                          lmc_writer_info *info);
+LMC_STATUS lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -860,12 +807,10 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
     /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
      * no "..". */
@@ -885,11 +830,10 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
-    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
-     * they have decoded and checked while it is in their caches: several at once, in any order,
-     * each a block of the file that was begun last; all have returned before end_file and read_back
-     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
-     * place. ARGUMENT: without write. */
+    /* In place of write(), for files that take bytes anywhere; or NULL. Called by several workers
+     * at once, in any order, each with a block of the file that was begun last, decoded and
+     * checked; all return before end_file and read_back are called. Files that share blocks, as
+     * small ones do, still go to write(). Not in place. ARGUMENT: without write. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
@@ -903,33 +847,29 @@ typedef struct lmc_restore_options {
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  *
- * Without its base a delta can be checked, too: with neither base nor write, in_place or
- * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
- * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
- * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
- * read_back.
- *
- * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
+ * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
+ * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
+ * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
+ * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
+ * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path, kind
- *   or size there, and read_back() what lies outside of it.
- * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
- *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
- *   belongs, also after a crash.
+ *   it to the CRC of each block's content, which is compared before the block is written.
+ *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
+ *   lies outside of it.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
+ *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
  * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
  *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
-    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-    const lmc_restore_options *options);
+LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -942,33 +882,30 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
-     * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which is some 5 % of the instructions. */
+    /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
+     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
+     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
+     * only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
-     * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
-     * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+     * reads the blocks that it decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
     uint64_t parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor, or of a delta: rows of the table of blocks
- * are read when they are wanted. Memory: the index, about 200 bytes and its name for each tensor,
- * 16 for each block that was looked up; while reading, blocks as the writer, and up to 16 MiB of
- * code. A delta may be opened without its base, to list it; to read it takes the base
- * (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
-                                                      const lmc_reader_options *options);
+ * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
+ * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
+ * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
+ * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
+ * takes the base (LMC_ERR_BASE_MISSING). */
+LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
+                           const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
@@ -984,139 +921,105 @@ typedef struct lmc_snapshot_info {
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
-                                                          lmc_snapshot_info *info);
+LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
- * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
- * NOT_FOUND, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
-                                                           size_t *file_number);
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
-                                                             const char *name, size_t *file_number,
-                                                             const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
-                                                           uint64_t offset, void *dst, size_t size);
+ * have one. The first search sorts the names (24 bytes for each, which the reader keeps); each then
+ * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
+LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
+                                  size_t *file_number, const lmc_tensor **tensor);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
+ * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
+ * for each snapshot of the chain, as only of hostile files. */
+LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
+                                size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
  * gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
-                                                             const lmc_tensor *tensor,
-                                                             uint64_t offset, void *dst,
-                                                             size_t size);
-/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
- * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
+                                  uint64_t offset, void *dst, size_t size);
+/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
+ * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
  * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
- * this snapshot. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
-                                                                    uint8_t hash[32]);
+ * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
+LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
 /* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
  * the snapshot says it; no content is compared. Errors as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   uint8_t hash[32]);
+LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
- * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
- * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   lmc_quantizer **quantizer,
-                                                                   lmc_twin *twin);
+ * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
+ * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
+LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
+                                        lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
-LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
-                                                       lmc_snapshot_info *info);
+LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
- * length. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and the factors of such links multiply: restore such a base to files first. */
+ * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
+ * are in another order than in the base, a block may be decoded for each of them, and the factors
+ * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
- * files of the same paths, kinds and sizes, and what predicts an element lies where the element
- * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
- * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
-                                                                      int *can);
+/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
+ * and sizes, and what predicts an element lies where the element will lie. If the reader was not
+ * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 #ifndef LMC_NO_ENCODER
-/* Copies a file of the reader to the writer, with its tensors: in place of lmc_writer_begin_file
- * and what follows it. To take files out of a snapshot, or to change its base or level. Tensors
- * that were quantised are quantised as they were, and stay as small, if the writer's may_quantize
- * is set; but first moments that were as updates are stored as floats, for they want a second one.
- * Memory: 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use
- * then. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
-                                                           size_t file_number);
+/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
+ * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
+ * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #endif
 /* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
  * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                        const lmc_stream *stream,
-                                                        const lmc_parallel *parallel,
-                                                        void *alloc_user);
+LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
+                             const lmc_parallel *parallel, void *alloc_user);
 /* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                        void *alloc_user);
+LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
-                                                              const char **key, const void **value,
-                                                              size_t *size);
+LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                   const void **value, size_t *size);
 /* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
  * there is none. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
-                                                             char kind[5], uint64_t *size);
+LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
 /* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
-                                                              void *dst, size_t dst_cap);
+LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
-                                                               const char *key, const void **value,
-                                                               size_t *size);
+LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
+                                    size_t *size);
 /* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
  * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
-                                                              size_t file_number, uint64_t offset,
-                                                              uint64_t size,
-                                                              uint64_t *encoded_size);
+LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                   uint64_t size, uint64_t *encoded_size);
 /* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last, with the sections between them. For a source that is far
- * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
- * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
-                                                               size_t file_number, uint64_t offset,
-                                                               uint64_t size,
-                                                               uint64_t *encoded_offset,
-                                                               uint64_t *encoded_size);
+ * first block to the end of the last. To fetch at once, from a source that is far away, what
+ * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
+LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
+                                    uint64_t size, uint64_t *encoded_offset,
+                                    uint64_t *encoded_size);
 
 /* -- one call --
- * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
- * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
- * is allocated by LMC_REALLOC. */
+ * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
+ * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+    /* Of what is decompressed; as of lmc_restore_options. For strangers' files set max_total_size.
      */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
-    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
-     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    /* Or NULL. As that of a writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of progress */
     void *alloc_user;
@@ -1125,40 +1028,33 @@ typedef struct lmc_compress_options {
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
- * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                   const void *src, size_t size,
-                                                   enum lmc_dtype dtype,
-                                                   const lmc_compress_options *options);
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. They tell size
+ * and dtype, if size is a multiple of the dtype: then the bytes are one nameless tensor. Errors:
+ * ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                        enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
- * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype,
-                                                            const lmc_compress_options *options);
+ * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
+ * NOT_ONE_FILE. */
+LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                     const void *src, size_t src_size,
-                                                     const lmc_compress_options *options);
+LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                          size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
- * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
- * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
- * a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                                        enum lmc_dtype dtype,
-                                                        const lmc_compress_options *options);
+LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
+                             const lmc_compress_options *options);
 #endif
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
-                                                          const char *src_path,
-                                                          const lmc_compress_options *options);
+LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
+                               const lmc_compress_options *options);
 #endif
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -1183,9 +1079,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
- * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
- * that start later. */
+/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
+ * tier: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -1226,9 +1121,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/*
- * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
  * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
@@ -1244,9 +1137,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
- * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
- * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
+ * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
+ * unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -1269,21 +1162,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
- * and all that it compiles for are little-endian. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+/* 0 if not known: what is done byte by byte then is right everywhere. */
+#if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
+    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
 #else
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/*
- * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
- * attribute of its callers; one with fewer features may be inlined into one with more.
- */
+/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
+ * one with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -1316,18 +1205,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
- * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
- * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
- * by tests only. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
+ * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
- * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
- * nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -1372,8 +1257,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. It returns the status if the condition does not hold. */
+/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
@@ -1391,23 +1275,15 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. All layers have these, so they stand
- * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 2.2.
+/* The library's version, and what a status is called and says. What each means for a caller is said
+ * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
  *
- * A text is for the user of a program, not for its author: what happened, then what to do about it,
- * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
- * it has no capital at its start and no full stop. What it tells the user to do is what helps in
- * most cases. */
+ * A text is for the user of a program: what happened, then what to do about it. It fits behind the
+ * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
 
-/* That of the library that was linked, which need not be that of the header a program has read:
- * LMC_VERSION is the latter. */
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, not used as an index: so the order here is free, a status may be added
- * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
- * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
- * bindings. A debugger shows a status by name anyway; these are for where there is none. */
+/* Searched by value, so the order is free. */
 static const struct {
     enum lmc_status status;
     const char *name, *text;
@@ -1459,8 +1335,6 @@ static const struct {
     {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
      "wrong base: not the snapshot that the delta was made against"}};
 
-/* Both return constants that need not be freed, for any value of status: a decoder that was linked
- * later, or a program with a bug, may hand over a number that is in no table. */
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
     size_t i;
@@ -1469,7 +1343,6 @@ LMC_API const char *lmc_status_name(enum lmc_status status)
     return "LMC_ERR_?";
 }
 
-/* For users, as said above; programs compare the status, for texts may change. */
 LMC_API const char *lmc_status_text(enum lmc_status status)
 {
     size_t i;
@@ -1481,22 +1354,11 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- *
- * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
- * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
- * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
- * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
- *
- *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
-
-/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
- * byte shifted is an int. */
+ * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
 }
-/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
- * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1507,7 +1369,6 @@ LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 #endif
 }
-/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
 LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1518,13 +1379,11 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
-/* And back: the low byte comes first, of v that is what a cast keeps. */
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
-/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1536,7 +1395,6 @@ LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)(v >> 24);
 #endif
 }
-/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1547,8 +1405,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
- * is a constant, as in the kernels, one of the cases is left. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -1558,8 +1415,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
- * 2^(8 width) want. */
+/* The low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1591,9 +1447,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                zero, or it wants what is not here
  *
- * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
- * would cut a pointer in half. */
+ * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -10091,22 +9945,13 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * the width only, so this table serves encoders, and whoever computes sizes from shapes.
- *
- * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
- * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
- * depends on it.
- *
- * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
- * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
- * steps.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
+ * width only, so this table serves encoders, and whoever computes sizes from shapes.
+ * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
- * the top plane and the sign is one of the noisy bits. Signed integers are small in either
- * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+ * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
+ * byte, or no sign, an order of their own would do nothing. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -10162,25 +10007,18 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
- * nothing in a snapshot, but only if both sides round by the bit.
- *
- * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
- * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
- * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
-
-/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
- * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
- * would carry into the sign. */
+ * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
+ * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
+ * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
+ * could become infinity, or carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
 #ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
- * subnormal, and below half of the least that there is. */
+/* F16 has 5 bits of exponent and 10 of mantissa. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -10199,7 +10037,6 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
 {
@@ -10713,21 +10550,17 @@ typedef struct lmc__encoder {
 
 /* == codec/cost.h ============================================================================== */
 
-/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
- * them are right; the encoder takes the one with the least
+/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
+ * the least
  *
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.py draws the curve.
+ * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
+ * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
+ * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
  *
- * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
- * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
- * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
- * shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+ * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -10744,8 +10577,7 @@ static const uint16_t lmc__merge_time[3] = {512, 400, 118};
 static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
 
 /* Nesting a byte of a mask, by level of its frozen tree: what the table of merges says of the tree
- * at the density that it is for, twice. For lists are short here, most nodes have few elements, and
- * so measured times are twice to three times those of long lists. */
+ * at the density that it is for, twice, for lists are short here. */
 static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
                                                               2900, 2100, 1900, 1600, 1400};
 
@@ -10756,10 +10588,8 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
 #define LMC__NODE_TIME (100u * LMC__CYCLE)
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
-/* What a level is: see enum lmc_level.
- *
- * A delta is a fraction of its block, so a bit of it is worth more: the same time buys the same
- * share of the size. Classes have their own costs (see plan_delta.h). */
+/* What a level is: see enum lmc_level. A delta is a fraction of its block, so a bit of it is worth
+ * more. Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
     unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
@@ -10926,14 +10756,13 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/huffman.h =========================================================================== */
 
-/* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
- * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
+/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties are decided by the
+ * order of the weights: the same everywhere. */
 
 #ifndef LMC_NO_ENCODER
 /* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
  * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
- * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
- * (see lmc__choose_plane). */
+ * sort (gaps by Knuth) has little left to do. No two are equal (see lmc__choose_plane). */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -10949,32 +10778,24 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
     memcpy(v, sorted, n * sizeof *v);
 }
 
-/* Huffman code lengths, at most LMC__MAX_LENGTH, of weights[0, n) in descending order, 2 <= n <=
- * 256. lengths come out ascending, and the codes fill the code space exactly.
+/* Huffman code lengths, at most limit, of weights[0, n) in descending order, 2 <= n <= 256. lengths
+ * come out ascending, and the codes fill the code space exactly.
  *
  * 1. The tree, by two queues (van Leeuwen, 1976). The two lightest nodes that have no parent get
  *    one, until one node is left. Leaves are taken from the lightest up, and parents are made in
- *    ascending order of weight, so both queues are sorted and the lightest is at the front of one.
+ *    ascending order of weight, so both queues are sorted.
  *
- * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
- *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
- *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
- *    tree ended here. To visit a node takes one of its depth away and adds its two children.
+ * 2. The number of codes of each length. Inner nodes are visited from the root down: in the
+ *    opposite order to that in which they were made. n_of[L] counts the nodes at depth L that have
+ *    not been visited. To visit a node takes one of its depth away and adds its two children.
  *
  * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
  *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
- *    Whatever is replaced, one leaf at L becomes two at L + 1: the sum of 2^-length stays 1, so the
- *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
- *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
- *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
- *    before the first one is replaced.
+ *    The sum of 2^-length stays 1. There always is such a leaf: if all were at the limit, they
+ *    would be 2^limit. With the limit this is not quite the best code: 0.03 % more bits in the mean
+ *    where it is needed, which takes weights that grow like Fibonacci numbers.
  *
- * 4. Short codes to heavy weights.
- *
- * With the limit this is not quite the best code, as package-merge would make it. It is needed only
- * where weights grow like Fibonacci numbers or faster, which takes a sum of 2584 (F(18)) at least:
- * one count in the sample against thousands. In 1.4 million such sets of weights it cost 0.03 % of
- * the bits in the mean, 0.47 % at worst. */
+ * 4. Short codes to heavy weights. */
 static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n,
                                  unsigned limit)
 {
@@ -11017,26 +10838,18 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 /* == codec/lengths.h =========================================================================== */
 
 /* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
- * or int8, have leaves of any length side by side, and walk to nearly each of them bit by bit.
- * Where leaves of one length come in aligned groups of 2, 4 .. 64, a group is one flat node
- * (tree.h): up to six merges in one step. A format that takes any lengths leaves the choice to the
- * encoder.
+ * or int8, walk to nearly each of them bit by bit. Where leaves of one length come in aligned
+ * groups of 2, 4 .. 64, a group is one flat node (tree.h): up to six merges in one step.
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
- * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node,
- * and units of one length beside each other make larger ones. Neighbours in that order are alike in
- * frequency, so it costs little:
+ * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
+ * Neighbours in that order are alike in frequency, so it costs little:
  *
  *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
  *     units of 1                            6.488   2.10
- *              4                            6.490   2.01
- *              8                            6.496   1.78
  *             16                            6.512   1.44
  *             32                            6.591   1.25
- *
- * (The best of all codes with that time, by dynamic programming over all of them, saves another 0.1
- * % at most, in a thousand times the time.) A code of few leaves, as of the exponents of bf16, does
- * not gain: of all 285 codes of 13 leaves, none with 0.02 bits more is faster by 1 %. */
+ */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
@@ -11044,14 +10857,13 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 /* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
  * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
  * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
- * All nodes above are taken for merges of two lists. (Leaves of one length are in the order of
- * their symbols in truth, not of their weights, so this is near enough, but not exact.) */
+ * (Leaves of one length are in the order of their symbols in truth, so this is not exact.) */
 static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, next = 0, end = 0,
-             depth; /* at: in the code space; next: of its length */
+    unsigned at = 0; /* in the code space */
+    unsigned i, j, next = 0, end = 0, depth;
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
         uint32_t weight = 0; /* of a sample or a block: below 2^23 */
@@ -11120,15 +10932,11 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 /* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
- * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
- * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
- * all but agree that digit would decide what is written. The same input must give the same bytes on
- * every machine. */
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
+ * in the last digit of log2, and the same input must give the same bytes on every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
- * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
- * what is rounded, and for the bits of v beyond 17, which are cut off. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -11145,9 +10953,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 #else
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
-    if (exponent <= 6)
-        return (exponent << 16) + table[(v << (6 - exponent)) -
-                                        64]; /* an entry of the table: most counts of a sample */
+    if (exponent <= 6) return (exponent << 16) + table[(v << (6 - exponent)) - 64];
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -11156,9 +10962,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 }
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
- * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
- * (quantise/) have symbols, so the sums are below 2^45. */
+ * the sum of counts * log2(counts), which is below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -11181,9 +10985,8 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
- * with or without an escape). It is only a choice: the writer of a list may still find that a
- * constant is one indeed, or that a tree is too long (lmc__put_planned). */
+/* What the counts say of a list. The writer may still find that a constant is none, or that a tree
+ * is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -11194,10 +10997,8 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
- * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
- * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
- * 256 symbols. */
+/* Not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit for each symbol
+ * but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the border count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -11207,11 +11008,10 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
 /* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
  * order: count << 8 in descending order; *escaped: what of the total has no code.
  *
- * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
- * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
- * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
- * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
- * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+ * For counts c of the escaped symbols with the sum S, an escape loses 8 S - (S log2 S - sum of c
+ * log2 c) bits, and saves nodes and lengths. So the rarest symbols are given up while the loss is
+ * at most 1/512 of a bit for each element that was counted, and 4 bits, a field of the header, for
+ * each symbol. (Below: both sides in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -11231,10 +11031,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
- * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
- * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
- * more. */
+/* The highest symbol of a short list that gets a code; all above it go to the escape, for each
+ * value up to a few high ones would take 4 bits of the header. For each border, the bits are those
+ * of the symbols up to it, with the others as one escape of 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
@@ -11259,9 +11058,8 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
-/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
- * there is an escape and 256 else: those that would have been given up, then any others, from the
- * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted: those that would
+ * have been given up, then any others, from the most frequent one on upwards, then downwards.
  * Returns how many elements that were counted have a code then. */
 static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
                                 unsigned n_wanted, const uint32_t counts[256])
@@ -11282,24 +11080,16 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
 
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
- * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
- * that is why a code may be made from a sample at all. (Counting all of a plane would take several
- * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
- * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned).
- *
  *   counts -> one symbol, all seen?          constant
  *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
  *          -> sort, give up rare symbols     what is left, and perhaps an escape
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
- * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
- *
- * An escape is needed where symbols were given up, and where the list may have others than the
- * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
- * symbol makes all entries of `order` different, so how they are sorted does not matter. */
+ * worth: of a bit, as time (cost.h). An escape is needed where symbols were given up, where the
+ * list may have others than the sample, and of one symbol, for a code has two leaves at least.
+ * Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the symbol makes
+ * all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
 {
@@ -11358,8 +11148,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
-     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    /* The sample looks more skewed than the list is, and the code fits it: about a bit a symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))
