@@ -758,7 +758,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *read
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
+ * files have one. The first search sorts the names (40 bytes for each file and each tensor, which
  * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
  * NOT_FOUND, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
@@ -9315,14 +9315,20 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
- * them. */
-typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
+ * `next` are set up, or freed, at once. */
+#define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
 {
-    (void)alloc_user; /* the buffer has it */
-    lmc__free_buffer(b);
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+}
+
+static void lmc__free_buffers(void *object, size_t from, size_t to)
+{
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
 /* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
@@ -9479,11 +9485,10 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
- * and the size of an element, so they cost no more than written out. */
+/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
+ * and the size of an element. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
-typedef int (*lmc__is_before)(const void *context, size_t i);
 
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
  * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
@@ -9516,18 +9521,18 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
- * 1 must stand before the others. */
-LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
-                                   const void *context)
-{
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (is_before(context, middle)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
+/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
+ * high. Those for which it is 1 must stand before the others. */
+#define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
+    do {                                                                                           \
+        size_t lmc__low = (low), lmc__high = (high);                                               \
+        while (lmc__low < lmc__high) {                                                             \
+            (i) = lmc__low + (lmc__high - lmc__low) / 2;                                           \
+            if (is_before) lmc__low = (i) + 1;                                                     \
+            else lmc__high = (i);                                                                  \
+        }                                                                                          \
+        (i) = lmc__low;                                                                            \
+    } while (0)
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
@@ -9800,6 +9805,15 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
+/* Of a header that was checked. The other members stay as they are. */
+static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
+{
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
+    info->has_base = lmc__has_base(header);
+    info->features = lmc__get_features(header);
+    info->format_minor = header[9];
+}
+
 LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
@@ -9807,10 +9821,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
-    info->format_minor = header[9];
+    lmc__get_header_info(info, header);
     return LMC_OK;
 }
 
@@ -9871,9 +9882,6 @@ typedef struct lmc__snapshot_job {
     int may_change;
     /* a reader's: number of its run */
     size_t run;
-    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
-     */
-    int is_identified;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -9892,14 +9900,16 @@ typedef struct lmc__part {
 /* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
  * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
-    const lmc_parallel *parallel;
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     /* encoding: predictions of the wave's blocks */
     lmc__buffer base;
+    /* lmc__part, of the other out */
+    lmc__buffer parts;
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
+    const lmc_parallel *parallel;
     /* of the wave that is being planned */
     size_t n_jobs;
     /* the wave at hand makes out[out_number] */
@@ -9910,8 +9920,6 @@ typedef struct lmc__coder {
     lmc_sink sink;
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    /* of the other out */
-    lmc__buffer parts;
     enum lmc_status write_status;
     lmc_stream stream;
     /* what is wanted of the stream: read_size bytes, of which read_got are there */
@@ -9927,20 +9935,7 @@ typedef struct lmc__coder {
     uint64_t done;
 } lmc__coder;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    visit(&c->jobs, alloc_user);
-    visit(&c->pieces, alloc_user);
-    visit(&c->workspaces, alloc_user);
-    visit(&c->parts, alloc_user);
-    visit(&c->base, alloc_user);
-    for (i = 0; i < 2; i++) {
-        visit(&c->in[i], alloc_user);
-        visit(&c->out[i], alloc_user);
-    }
-}
+#define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -9948,10 +9943,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
+static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
  * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
@@ -10054,7 +10049,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status != LMC_OK) return;
@@ -10159,7 +10153,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
  * says. */
-static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     /* R3-12 */
@@ -10210,8 +10204,8 @@ typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* of the base's items: where it is */
-    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
+    size_t file_number;         /* where it is, of those that are searched */
+    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -10221,16 +10215,17 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by fingerprint. */
+/* By name, then by fingerprint, or by file if one of them has none. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
-    int order = lmc__compare_names(x, y);
-    return order || !x->fingerprint ? order
-                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    const int order = lmc__compare_names(x, y);
+    if (order) return order;
+    if (x->fingerprint && y->fingerprint)
+        return memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
-/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -10268,39 +10263,40 @@ static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LM
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-typedef struct lmc__name_search {
-    const lmc__item *items;
+/* The first of n sorted items that is not before name, or one of that in a file before
+ * file_number. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
+{
     lmc__item wanted;
-} lmc__name_search;
-
-static int lmc__is_name_before(const void *context, size_t i)
-{
-    const lmc__name_search *const s = (const lmc__name_search *)context;
-    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
-}
-
-/* The first of n sorted items that is not before name. */
-static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
-{
-    lmc__name_search search;
-    memset(&search, 0, sizeof search);
-    search.items = items;
-    search.wanted.name = (const uint8_t *)name;
-    search.wanted.size = strlen(name);
-    return lmc__find_first(0, n, lmc__is_name_before, &search);
+    size_t i;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    wanted.file_number = file_number;
+    LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
+    return i;
 }
 
 /* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *fingerprint)
+                                        const uint8_t *fingerprint, size_t file_number,
+                                        const lmc_tensor *tensor)
 {
-    lmc__item item;
-    item.name = (const uint8_t *)name;
-    item.size = size;
-    item.fingerprint = fingerprint;
-    item.file_number = 0;
-    item.tensor = NULL;
+    const lmc__item item = {(const uint8_t *)name, size, fingerprint, file_number, tensor};
     return lmc__append(items, &item, sizeof item);
+}
+
+/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
+{
+    size_t i;
+    if (f->n_tensors == 0)
+        return lmc__append_item(items, f->path, strlen(f->path), f->fingerprint, file_number, NULL);
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint, file_number, t));
+    }
+    return LMC_OK;
 }
 
 /* -- the paths of a snapshot -- */
@@ -10585,8 +10581,9 @@ typedef struct lmc__listed_file {
     uint64_t start;
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
-    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
+    size_t unread_at;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -11404,33 +11401,20 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-typedef struct lmc__text_search {
-    const lmc__text_entry *entries;
-    uint64_t offset;
-} lmc__text_search;
-
-static int lmc__is_text_before(const void *context, size_t i)
-{
-    const lmc__text_search *const s = (const lmc__text_search *)context;
-    return s->entries[i + 1].start <= s->offset;
-}
-
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
 static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
 {
-    lmc__text_search search;
+    const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
     size_t i;
     if (size == 0) return;
-    search.entries = lmc__text_entries(f);
-    search.offset = offset;
-    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
-    x.at = search.entries[i].start;
+    LMC__FIND_FIRST(i, 0, f->file.n_tensors, entries[i + 1].start <= offset);
+    x.at = entries[i].start;
     x.from = offset;
     x.to = offset + size;
     x.dst = dst;
-    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, entries[i].name_size);
 }
 
 /* == snapshot/runs.h =========================================================================== */
@@ -11634,13 +11618,13 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  * there: only then is it known how large they are together. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
-    uint64_t limit; /* on their size */
-    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
-    lmc__buffer run_body;
-    uint64_t run_stored;
+    lmc__buffer run_body; /* of the run at hand */
+    uint64_t limit;       /* on the size of entries and rows */
+    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
     size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
+#define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
 /* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
  * which may be endless. */
@@ -11775,17 +11759,10 @@ static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 /* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
-    size_t i, j;
+    size_t i;
     items->size = 0;
-    for (i = 0; i < l->n_files; i++) {
-        const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
-        for (j = 0; j < f->n_tensors; j++) {
-            const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
-        }
-    }
+    for (i = 0; i < l->n_files; i++)
+        LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
     return LMC_OK;
 }
 
@@ -11982,10 +11959,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     items->size = 0;
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
-        item = (lmc__item *)(void *)items->data + i;
-        item->file_number = i;
-        item->fingerprint = hashes + at;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), hashes + at, i, NULL));
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
@@ -12092,38 +12066,29 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items */
+    lmc__buffer backwards;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
-    /* of the base */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items; and those names */
-    lmc__buffer backwards, letters;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
     /* read_back reads the base, which is being overwritten; base is NULL */
     int in_place;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
 } lmc__origin;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&o->items, alloc_user);
-    visit(&o->backwards, alloc_user);
-    visit(&o->letters, alloc_user);
-    visit(&o->ranges, alloc_user);
-    visit(&o->wide, alloc_user);
-}
+#define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
  * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
@@ -12135,32 +12100,23 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *list
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
-        lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_fingerprints(f); j++) {
-            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
-            const char *name = t ? t->name : f->path;
-            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
-            item.name = (const uint8_t *)name;
-            item.size = strlen(name);
-            item.fingerprint = t ? t->fingerprint : f->fingerprint;
-            item.file_number = i;
-            item.tensor = t;
-            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
-        }
+        for (j = 0; j < f->n_tensors; j++)
+            if (!f->tensors[j].name || !f->tensors[j].dtype) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_items(&o->items, f, i));
     }
     lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
 /* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
@@ -12184,31 +12140,18 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-typedef struct lmc__range_search {
-    const uint8_t *ranges; /* each begins with a lmc__range */
-    size_t step;           /* from one to the next */
-    size_t stream;
-    uint64_t position;
-} lmc__range_search;
-
-static int lmc__is_range_before(const void *context, size_t i)
-{
-    const lmc__range_search *const s = (const lmc__range_search *)context;
-    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
-}
-
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
-    lmc__range_search search;
-    search.ranges = ranges->data;
-    search.step = step;
-    search.stream = stream;
-    search.position = position;
-    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
+    size_t i;
+#define LMC__RANGE_AT ((const lmc__range *)(const void *)(ranges->data + i * step))
+    LMC__FIND_FIRST(i, 0, ranges->size / step,
+                    LMC__RANGE_AT->stream < stream ||
+                        (LMC__RANGE_AT->stream == stream && LMC__RANGE_AT->end <= position));
+#undef LMC__RANGE_AT
+    return i;
 }
 
 /* File `number` has been described. */
@@ -12304,24 +12247,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-typedef struct lmc__segment_search {
-    const lmc__run *run;
-    uint64_t offset;
-} lmc__segment_search;
-
-static int lmc__is_segment_before(const void *context, size_t i)
-{
-    const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return s->run->segments[i].start <= s->offset;
-}
-
 /* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    lmc__segment_search search;
-    search.run = run;
-    search.offset = offset;
-    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+    size_t i;
+    LMC__FIND_FIRST(i, 1, run->n_segments, run->segments[i].start <= offset);
+    return (uint32_t)i - 1;
 }
 
 /* A place in a file of the base, or of this snapshot. */
@@ -12438,36 +12369,35 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
-/* Bytes of a stream from `start` on. */
+/* Bytes of a stream, from `start` on. */
 typedef struct lmc__window {
-    lmc__buffer bytes;
     size_t stream;
     uint64_t start;
     uint64_t used; /* when it was used last */
 } lmc__window;
 
 typedef struct lmc__windows {
+    lmc__buffer bytes[LMC__N_WINDOWS];
     lmc__window list[LMC__N_WINDOWS];
     uint64_t now;
 } lmc__windows;
+#define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
+ * has it. */
+static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
+                                       size_t *size)
 {
     unsigned i;
     for (i = 0; i < LMC__N_WINDOWS; i++) {
         lmc__window *const window = &w->list[i];
+        const lmc__buffer *const bytes = &w->bytes[i];
         if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
+            offset - window->start >= bytes->size)
             continue;
         window->used = ++w->now;
-        return window;
+        *size = lmc__min(*size, bytes->size - (size_t)(offset - window->start));
+        return bytes->data + (size_t)(offset - window->start);
     }
     return NULL;
 }
@@ -12475,27 +12405,22 @@ static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t of
 /* One to be filled from that byte on: that which ends there, so that who reads on does not drive
  * out the others; else that which was not used for longest. *follows: how many bytes it has that
  * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
-    lmc__window *window = &w->list[0];
-    unsigned i;
+    unsigned i, chosen = 0;
     *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
+    for (i = 0; i < LMC__N_WINDOWS && !*follows; i++) {
+        const lmc__window *const window = &w->list[i];
+        const size_t size = w->bytes[i].size;
+        if (size && window->stream == stream && window->start + size == start) *follows = size;
+        if (*follows || window->used < w->list[chosen].used) chosen = i;
     }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
+    w->list[chosen].stream = stream;
+    w->list[chosen].start = start;
+    w->list[chosen].used = ++w->now;
+    w->bytes[chosen].size = 0;
+    return &w->bytes[chosen];
 }
 
 /* Of the format: decoded bytes for one that is asked for, and the largest block. */
@@ -12560,9 +12485,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
- * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
- * caller.
+ * bodies are taken as they come (lmc__read_body). So a hostile size makes nothing grow before as
+ * many bytes have really come. The index grows with files, tensors and blocks, and is limited by
+ * the caller.
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
  * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
@@ -12571,6 +12496,14 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
  * known to be right, since the index that repeats them comes last. */
 typedef struct lmc__restorer {
+    /* The body of the section at hand; of a RUN, its segments. */
+    lmc__buffer body, segments;
+    /* A key of the metadata, with a zero byte behind it. */
+    lmc__buffer key;
+    /* Names and fingerprints of everything, at the end. */
+    lmc__buffer items;
+    /* With options.check_hashes: the body of the section that says what they must be. */
+    lmc__buffer hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -12596,16 +12529,8 @@ typedef struct lmc__restorer {
     unsigned features;
     /* What the INDX section must say, byte by byte. */
     lmc__index_builder index;
-    /* The body of the section at hand. */
-    lmc__buffer body;
-    /* A key of the metadata, with a zero byte behind it. */
-    lmc__buffer key;
-    /* Names and fingerprints of everything, at the end. */
-    lmc__buffer items;
-    /* With options.check_hashes: hashes of what was restored; the body of the section that says
-     * what they must be. */
+    /* With options.check_hashes: of what was restored. */
     lmc__hasher hasher;
-    lmc__buffer hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -12614,17 +12539,13 @@ typedef struct lmc__restorer {
     /* Bytes of all runs. */
     uint64_t total;
     lmc__origin origin;
-    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
-     * files, lmc__unread_facts. */
+    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not. */
     int is_check;
     enum lmc_status unread;
-    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
     /* Bytes of it in runs so far. */
     uint64_t position;
-    /* Segments of the run at hand. */
-    lmc__buffer segments;
     /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
      * begun, whose bytes are being written. Each digester has half of the work: the planner plans
      * pieces, the other one absorbs them. */
@@ -12638,12 +12559,7 @@ typedef struct lmc__restorer {
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
-
-/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
- * fingerprints are, which nobody knows. */
-typedef struct lmc__unread_facts {
-    size_t file, at, size;
-} lmc__unread_facts;
+#define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
@@ -12676,16 +12592,14 @@ static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
     lmc__keep_fingerprints(file, facts + 4);
 }
 
-/* The file that has just ended is not known. */
-static enum lmc_status lmc__forget_facts(lmc__restorer *r)
+/* Some blocks of the file that has just ended were not decoded: its CRC and its fingerprints, which
+ * are in the index from unread_at on, are not known. */
+static void lmc__forget_facts(lmc__restorer *r)
 {
-    lmc__unread_facts unread;
-    unread.file = r->file;
-    unread.at = r->index.fingerprints_at - 4;
-    unread.size = r->index.facts_end - unread.at;
-    memset(r->index.entries.data + unread.at, 0, unread.size);
-    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
-    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+    lmc__listed_file *const f = lmc__restored_file(r);
+    f->unread_at = r->index.fingerprints_at - 4;
+    memset(r->index.entries.data + f->unread_at, 0, r->index.facts_end - f->unread_at);
+    lmc__keep_facts(&f->file, r->index.entries.data + f->unread_at);
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
@@ -12696,7 +12610,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
+    if (lmc__restored_file(r)->is_unread) lmc__forget_facts(r);
     return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -12824,69 +12738,43 @@ static void lmc__skip(lmc__restorer *r, size_t size)
     r->offset += size;
 }
 
-/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
-static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
-{
-    while (size != 0) {
-        size_t n;
-        LMC__TRY(lmc__fetch_all(r, 1));
-        n = lmc__min(size, (size_t)(r->end - r->at));
-        memcpy(dst, r->at, n);
-        lmc__skip(r, n);
-        dst += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
- * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
- * written. */
-LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
-{
-    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
-    r->body.size = 0;
-    while (r->body.size < section->size) {
-        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
-        LMC__TRY(lmc__reserve(&r->body, step));
-        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
-        r->body.size += step;
-    }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
- * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
+ * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
+ * compared, so whoever parses it parses what was written. */
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
+                                                lmc__buffer *body)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
-    int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
-    }
-    if (is_kept) {
-        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
-        if (left > r->index.limit) return LMC_ERR_LIMIT;
-    }
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
-    r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
-    while (left != 0) {
-        size_t n;
+    size_t n;
+    if (body && left > r->index.limit) return LMC_ERR_LIMIT;
+    if (body) body->size = 0;
+    for (; left != 0; left -= n) {
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
-        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
+        if (body) LMC__TRY(lmc__append(body, r->at, n));
         lmc__skip(r, n);
-        left -= n;
     }
     LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
+}
+
+/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
+ * are to be checked: there is one at most. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+{
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") &&
+        section->size >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
+    }
+    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
+    return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
@@ -12899,7 +12787,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
@@ -13030,7 +12918,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
@@ -13070,7 +12958,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     const lmc__buffer *const rows = &r->index.rows;
     LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__index_run_end(&r->index));
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     /* R8-1, R8-2 */
     LMC__CHECK(r->body.size == rows->size &&
                    (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
@@ -13082,12 +12970,14 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 /* What is not known of files is what the index says: its entries are as long as they should be. */
 static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
 {
-    const lmc__unread_facts *const unread =
-        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
     size_t i;
-    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
-        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
-        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
+    for (i = 0; i < r->listing.n_files; i++) {
+        lmc__listed_file *const f = lmc__listed_at(&r->listing, i);
+        const size_t at = f->unread_at,
+                     size = 4 + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file);
+        if (!f->is_unread) continue;
+        memcpy(r->index.entries.data + at, entries + at, size);
+        lmc__keep_facts(&f->file, entries + at);
     }
 }
 
@@ -13102,7 +12992,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__index_head head;
     lmc__cursor c;
     const uint8_t *metadata;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
@@ -13153,7 +13043,6 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
-    uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
@@ -13167,8 +13056,9 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
-        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
-        LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, r->at, k));
+        lmc__skip(r, LMC__SECTION_HEADER_SIZE);
         LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
@@ -13185,29 +13075,15 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, fingerprint));
-    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
-                                r->offset, k));
+    LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
+                                r->offset + LMC__TRAILER_SIZE, k));
+    lmc__skip(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
-}
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&r->index.entries, alloc_user);
-    visit(&r->index.rows, alloc_user);
-    visit(&r->index.run_body, alloc_user);
-    visit(&r->body, alloc_user);
-    visit(&r->key, alloc_user);
-    visit(&r->items, alloc_user);
-    visit(&r->segments, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->hasher.hashes, alloc_user);
-    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -13239,7 +13115,9 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress = options->progress;
     r->coder.progress_user = options->user;
     lmc__init_listing(&r->listing, options->alloc_user);
-    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, options->alloc_user);
+    lmc__init_buffer(&r->hasher.hashes, options->alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
                               options->alloc_user);
     r->origin.in_place = options->in_place;
@@ -13249,7 +13127,9 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
-    lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
+    lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
@@ -13305,67 +13185,45 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* of all runs: how many rows; where BLKS begins */
-    uint64_t n_rows, rows_offset;
-    /* of metadata, NUL-terminated */
-    lmc__buffer keys;
-    /* lmc__metadata_entry */
-    lmc__buffer metadata;
-    size_t n_metadata;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
+    lmc__buffer keys, metadata;
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
+    lmc__listing listing;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
+    size_t n_metadata;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
+#define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Rows of the tables, valid until more are added. */
-static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
-{
-    return lmc__listed_at(&t->listing, i);
-}
+/* Valid until more are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
-}
-static uint64_t *lmc__table_blocks(const lmc__tables *t)
-{
-    return (uint64_t *)(void *)t->block_at.data;
 }
 static size_t lmc__count_runs(const lmc__tables *t)
 {
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; the listing has its own beside. */
-static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&t->index, alloc_user);
-    visit(&t->runs, alloc_user);
-    visit(&t->segments, alloc_user);
-    visit(&t->rows, alloc_user);
-    visit(&t->block_at, alloc_user);
-    visit(&t->keys, alloc_user);
-    visit(&t->metadata, alloc_user);
-    visit(&t->ancillary, alloc_user);
-}
-
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
     lmc__init_listing(&t->listing, alloc_user);
-    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     lmc__free_listing(&t->listing);
-    lmc__visit_tables(t, lmc__free_visited, NULL);
+    lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
 /* Segments of all runs, when there will be no more of them. */
@@ -13582,9 +13440,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
- * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
- * bounded, whatever a file refers to (work.h).
+ * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
+ * of that may cost is bounded, whatever a file refers to (work.h).
  *
  * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
  * the coder may be in use while a prediction is read, which may need it.
@@ -13592,27 +13449,29 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
 struct lmc_reader {
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    lmc__buffer fingerprints, hashes;
+    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
+    uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* bytes of all runs */
-    uint64_t total;
-    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
-    int has_base;
-    unsigned format_minor;
-    /* what the file may use; all, if its header is lost */
-    unsigned features;
+    /* what the header tells; all features, if it is lost */
+    lmc_snapshot_info info;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
-    lmc__buffer held;
-    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -13621,14 +13480,6 @@ struct lmc_reader {
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer fingerprints; /* where that goes */
-    /* the body of the section of hashes, once they were asked for */
-    lmc__buffer hashes;
-    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
-    lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
-    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
@@ -13637,10 +13488,11 @@ struct lmc_reader {
     /* of that, which begins with this one */
     size_t struct_size;
 };
+#define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
 static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
-    return lmc__table_file(&r->tables, i);
+    return lmc__listed_at(&r->tables.listing, i);
 }
 /* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
@@ -13651,20 +13503,13 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_run(&r->tables, i);
 }
-static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
-/* Of its own; coder, tables and origin have theirs. */
-static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
+/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
+ * until those of another run are. */
+static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
 {
-    lmc__visit_windows(&r->as_base, visit, alloc_user);
-    lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->held, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->fingerprints, alloc_user);
-    visit(&r->names, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->base[0], alloc_user);
-    visit(&r->base[1], alloc_user);
+    return (const uint64_t *)(const void *)r->tables.block_at.data +
+           lmc__run_at(r, number)->first_block;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -13683,6 +13528,25 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* Bytes of the source, and nothing else, to a buffer. */
+static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
+                                    uint64_t size)
+{
+    buffer->size = 0;
+    LMC__TRY(lmc__reserve(buffer, size));
+    LMC__TRY(lmc__read_at(r, offset, buffer->data, (size_t)size));
+    buffer->size = (size_t)size;
+    return LMC_OK;
+}
+
+/* The same to those that are held, of which none are then on errors. */
+static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
+{
+    LMC__TRY(lmc__read_to(r, &r->held, offset, size));
+    r->held_at = offset;
+    return LMC_OK;
 }
 
 /* No bytes are held any more. */
@@ -13707,8 +13571,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, before + size));
-    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
+    LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
     if (before == 0) return LMC_OK;
     memcpy(r->held.data, t->index.data, before);
@@ -13718,25 +13581,16 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* What the reader keeps of an intact header. */
-static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
-{
-    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    r->has_base = lmc__has_base(header);
-    r->format_minor = header[9];
-    r->features = lmc__get_features(header);
-}
-
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
  * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
  * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const size_t n_runs = lmc__count_runs(&r->tables);
+    uint64_t total = 0;
     size_t i;
-    for (i = 0; i < n_runs; i++) {
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -13744,22 +13598,25 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Reads header and checks it, and that the base is the one that it names. */
+/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
+static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
+{
+    lmc__get_header_info(&r->info, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
     if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
-/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
- * they stay.
- *
- * Who reads all of a run can do without them, if he has its code: each header says where the next
- * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+/* The rows of a run, made of the headers of its blocks, each of which says where the next one
+ * begins. code: all of the run's. */
 static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
                                       const uint8_t *code, uint8_t *rows)
 {
@@ -13776,7 +13633,8 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     return LMC_OK;
 }
 
-/* Loads them. code: all of the run's, or NULL. */
+/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
+ * of which they are made; or NULL: they are read from BLKS. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -13794,7 +13652,7 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
             t->rows.data + rows_at, (size_t)size));
-    block_at = lmc__table_blocks(t) + first_block;
+    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
         LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
@@ -13810,15 +13668,6 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     run->rows_at = rows_at;
     run->first_block = first_block;
     return LMC_OK;
-}
-
-/* Those of the run that were loaded last. */
-static void lmc__forget_rows(lmc_reader *r, size_t number)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    r->tables.rows.size = run->rows_at;
-    r->tables.block_at.size = 8 * run->first_block;
-    run->first_block = run->rows_at = SIZE_MAX;
 }
 
 /* Those that came with the index: to fetch them again would be a request for nothing. Those that
@@ -13859,10 +13708,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->held, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
-    r->held.size = tail_size;
-    r->held_at = total - tail_size;
+    LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
@@ -13882,16 +13728,25 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
-    if (!has_header) {
-        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
-        lmc__keep_header(r, copy);
-        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
-    }
+    if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
     lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
+}
+
+/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
+ * stream then. NULL: there is no such file, or it has not so many. */
+static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
+                                            uint64_t *offset, uint64_t size)
+{
+    const lmc__listed_file *f;
+    if (!r || file_number >= r->tables.listing.n_files) return NULL;
+    f = lmc__file_at(r, file_number);
+    if (*offset > f->file.size || size > f->file.size - *offset) return NULL;
+    *offset += f->start;
+    return lmc__stream_of(r, f);
 }
 
 /* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
@@ -13904,45 +13759,32 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-typedef struct lmc__run_search {
-    const lmc_reader *reader;
-    uint64_t position;
-} lmc__run_search;
-
-static int lmc__is_run_before(const void *context, size_t i)
-{
-    const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->position;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
  * does not begin behind it. Of one without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
-    lmc__run_search search;
+    size_t i;
     if (stream->n_runs == 0) return stream->first_run;
-    search.reader = r;
-    search.position = position;
-    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
-                           lmc__is_run_before, &search) -
-           1;
+    LMC__FIND_FIRST(i, stream->first_run + 1, stream->first_run + stream->n_runs,
+                    lmc__run_at(r, i)->run.start <= position);
+    return i - 1;
 }
 
 /* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
  * memory. A source that several workers read at once is near: there each reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
+ * that ends there. Of what stands at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
+                                         int is_end, uint64_t *found)
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
+    const uint64_t block = (position - run->run.start) / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -13953,57 +13795,70 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
                                       uint64_t size)
 {
     const uint64_t end = offset + size;
-    size_t number, first;
+    const lmc__reader_run *first, *run;
     uint64_t from, to;
+    size_t number;
     if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
-    first = number = lmc__find_run(r, stream, offset);
-    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    to = lmc__run_at(r, first)->end;
+    number = lmc__find_run(r, stream, offset);
+    first = run = lmc__run_at(r, number);
+    if (end <= first->run.start + first->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, number, offset, 0, &from));
+    to = first->end;
     if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
-    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
-        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
-        uint64_t next_to;
-        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
-                                   &next_to));
-        if (next_to - from > LMC__FETCH_SIZE) break;
-        to = next_to;
+    while (run->run.start + run->run.size < end) {
+        uint64_t next;
+        run++;
+        LMC__TRY(lmc__locate_block(r, ++number, lmc__min64(run->run.start + run->run.size, end) - 1,
+                                   1, &next));
+        if (next - from > LMC__FETCH_SIZE) break;
+        to = next;
     }
-    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
-    r->held.size = 0;
-    LMC__TRY(lmc__reserve(&r->held, to - from));
-    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
-    r->held.size = (size_t)(to - from);
-    r->held_at = from;
-    return LMC_OK;
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
- * run go to dst:
+/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
+ * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
+ * prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__wanted {
+    size_t number;
+    uint64_t offset, end;
+    uint8_t *dst;
+    uint64_t first;
+    size_t n, head;
+} lmc__wanted;
+
+/* Predictions of blocks that are not wanted whole go there. */
+static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
+{
+    return &r->base[run->prediction == LMC__PREDICT_OWN];
+}
+
+/* The predictions of the blocks that are fetched:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
  * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
- * side is asked for at once. */
-static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
-                                             size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
-                                             lmc__buffer *buffer, size_t *head)
+ * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
-    const uint64_t start = first * run->block_size,
-                   stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const int has_head = start<offset, has_tail = stop> end && !(has_head && n == 1);
-    const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
-    *head = has_head ? lmc__block_size_at(run, first) : 0;
-    LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
-    if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
-    if (stop - start > *head + (uint64_t)tail)
-        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head,
-                                      dst + (size_t)(start + *head - offset),
-                                      (size_t)(stop - start - *head - tail)));
-    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail)
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    lmc__buffer *const buffer = lmc__part_base(r, run);
+    const uint64_t start = x->first * run->block_size,
+                   stop = lmc__min64(start + x->n * (uint64_t)run->block_size, run->size);
+    const size_t head = start < x->offset ? lmc__block_size_at(run, x->first) : 0,
+                 tail = stop > x->end && !(head && x->n == 1)
+                            ? lmc__block_size_at(run, x->first + x->n - 1)
+                            : 0;
+    x->head = head;
+    LMC__TRY(lmc__reserve(buffer, (uint64_t)head + tail));
+    if (head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, head));
+    if (stop - start > head + (uint64_t)tail)
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + head,
+                                      x->dst + (size_t)(start + head - x->offset),
+                                      (size_t)(stop - start - head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + head, tail)
                 : LMC_OK;
 }
 
@@ -14021,22 +13876,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return lmc__check_block_features(src, r->features);
-}
-
-/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
- * is wanted, at dst. Its code will be at src. */
-static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
-                             const uint8_t *src, uint8_t *dst)
-{
-    const uint64_t at = job->number * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->number);
-    job->src = src;
-    job->skip = at < offset ? (size_t)(offset - at) : 0;
-    job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
-    job->dst = dst + (size_t)(at + job->skip - offset);
-    job->streaming = lmc__no_streaming;
-    job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == size;
+    return lmc__check_block_features(src, r->info.features);
 }
 
 /* A task: arg is the reader. A block that is not the one that the index knows is refused before it
@@ -14046,60 +13886,53 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
+    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
     job->status = LMC_OK;
-    if (r->options.parallel_reads)
-        job->status = lmc__read_at(r, lmc__block_at(r)[block],
-                                   r->coder->in[0].data + (job->src - r->coder->in[0].data),
-                                   (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
+    if (r->options.parallel_reads) /* src is in the coder's buffer */
+        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
+                                   (size_t)(block_at[1] - block_at[0]));
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!job->info.has_prediction) job->base = NULL;
+    job->streaming.sum = lmc__whole_sum(r->coder, block_job);
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
- * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
-typedef struct lmc__fetched {
-    uint64_t first;
-    size_t n, head;
-} lmc__fetched;
-
-/* Decodes n of these blocks, from number first on. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
-                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
-                                      uint8_t *dst)
+/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
+ * their code is, or will be, in c->in[0]. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                          *const block_at = all_at + first, code_at = all_at[fetched->first];
-    const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
-        const size_t size = lmc__block_size_at(run, first + i);
+        const uint64_t block = first + i, at = block * run->block_size;
+        const size_t size = lmc__block_size_at(run, block);
         memset(block_job, 0, sizeof *block_job);
-        block_job->run = number;
-        job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
-                         dst);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        block_job->run = x->number;
+        job->number = (uint32_t)block;
+        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
+        job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
+        job->dst = x->dst + (size_t)(at + job->skip - x->offset);
+        if (run->prediction != LMC__PREDICT_ZERO)
+            job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
+        job->is_own = lmc__is_own_prediction(run);
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
         wanted += job->keep;
-        job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
-                    : job->keep == size                      ? job->dst
-                    : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + fetched->head;
-        block_job->job.is_own = lmc__is_own_prediction(run);
-        block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* of several pieces each is read again */
-        if (block_job->n_pieces > 1) job->streaming.is_on = 0;
+        /* a block of several pieces is read again */
+        job->streaming = lmc__no_streaming;
+        job->streaming.is_on =
+            x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
     }
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
@@ -14107,98 +13940,76 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     return lmc__report_progress(c, wanted);
 }
 
-/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
-static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
-                                 uint64_t blocks_end, size_t wave)
-{
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    uint64_t n = lmc__min64(wave, blocks_end - first);
-    if (r->options.parallel_reads) return (size_t)n;
-    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
-        n++;
-    return (size_t)n;
-}
-
-/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
- * read. */
-static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__buffer *const in = &r->coder->in[0];
-    const size_t size = (size_t)(run->end - run->at);
-    in->size = 0;
-    LMC__TRY(lmc__reserve(in, size));
-    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
-    return lmc__load_rows(r, number, in->data);
-}
-
-/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * are fetched at once, whose code lies side by side.
- *
- * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the code, and wave by wave. */
+/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
+ * once, a wave at least. First predictions, which may need the coder's buffers, as this reader or
+ * one that shares them reads them; from then on the code, and wave by wave. has_code: all of it is
+ * in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
-    const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
                  wave = lmc__count_jobs(r->coder->parallel, largest);
-    lmc__coder *const c = r->coder;
-    lmc__fetched fetched;
-    fetched.head = 0;
-    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
-         fetched.first += fetched.n) {
+    lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
+    const uint64_t last = (x.end - 1) / run->block_size;
+    for (; x.first <= last; x.first += x.n) {
+        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
+        const uint64_t left = last - x.first + 1;
         size_t done, n;
-        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
-        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        x.n = (size_t)lmc__min64(wave, left);
+        while (!r->options.parallel_reads && x.n < left &&
+               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+            x.n++;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status =
-                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
-                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
+            status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
+            block_at = lmc__blocks_of(r, number) + x.first;
         }
-        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        if (!has_code) {
-            const uint64_t *const block_at =
-                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
-            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
-            c->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&c->in[0], in_size));
-            if (!r->options.parallel_reads)
-                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
-        }
-        for (done = 0; done < fetched.n; done += n) {
-            n = lmc__min(wave, fetched.n - done);
-            LMC__TRY(
-                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
+        if (r->options.parallel_reads) {
+            r->coder->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
+        } else if (!has_code)
+            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+        for (done = 0; done < x.n; done += n) {
+            n = lmc__min(wave, x.n - done);
+            LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
         }
     }
     return LMC_OK;
 }
 
+/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
+ * in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__tables *const t = &r->tables;
+    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
     }
-    LMC__TRY(lmc__fetch_whole_run(r, number));
+    LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
+    LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) lmc__forget_rows(r, number);
+    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+        t->rows.size = rows_size;
+        t->block_at.size = blocks_size;
+        run->first_block = run->rows_at = SIZE_MAX;
+    }
     return status;
 }
 
-/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
- * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
  * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
  * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
  * cost this one: then it is read alone, and of damaged files always. */
@@ -14209,78 +14020,82 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
     enum lmc_status status;
-    lmc__window *const window =
+    lmc__buffer *const bytes =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
-    LMC__TRY(lmc__reserve(&window->bytes, n));
-    status = r->read_run(r, number, start, window->bytes.data, n);
+    LMC__TRY(lmc__reserve(bytes, n));
+    status = r->read_run(r, number, start, bytes->data, n);
     if (status != LMC_OK && n > run->block_size) {
         n = run->block_size;
-        status = r->read_run(r, number, start, window->bytes.data, n);
+        status = r->read_run(r, number, start, bytes->data, n);
     }
-    if (status == LMC_OK) window->bytes.size = n;
+    if (status == LMC_OK) bytes->size = n;
     return status;
 }
 
-/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
+ * With them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
+ *    straight to out, as many whole blocks as there are. The links of a chain are mostly cut alike,
  *    and then a block goes through all of them at one place;
- *  - else a window is filled, from the block that they begin in, and asked again. */
-static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
-                                            size_t file_number, uint64_t offset, void *dst,
-                                            size_t size)
+ *  - else a window is filled, from the block that they begin in.
+ * A byte that is in no run is lost (salvage), and what was read before it is of no use to the
+ * caller, who learns of no sizes. */
+static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                        uint64_t offset, uint8_t *out, size_t size)
 {
-    const lmc_file *f = lmc_reader_get_file(r, file_number);
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
-    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
-    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
-    while (size != 0) {
+    const lmc__stream *const stream = lmc__stream_range(r, file_number, &offset, size);
+    size_t part;
+    if (!stream) return LMC_ERR_ARGUMENT;
+    for (; size != 0; out += part, offset += part, size -= part) {
         const size_t number = lmc__find_run(r, stream, offset);
-        const lmc__window *window;
         const lmc__run *run;
+        const uint8_t *found;
         uint64_t at;
-        size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        window = lmc__find_window(windows, run->stream, offset);
-        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        if (window) {
-            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
-            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
-        } else if (at % run->block_size == 0 &&
-                   (part >= run->block_size || part == run->size - at)) {
-            if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(r->read_run(r, number, at, out, part));
-        } else { /* to be found in it now */
-            LMC__TRY(lmc__fill_window(r, windows, number, at));
+        found = windows ? lmc__find_window(windows, run->stream, offset, &part) : NULL;
+        if (found) {
+            memcpy(out, found, part);
             continue;
         }
-        out += part;
-        offset += part;
-        size -= part;
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
+        if (windows &&
+            (at % run->block_size || (part < run->block_size && part < run->size - at))) {
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
+            part = 0; /* they are found there now */
+            continue;
+        }
+        if (windows && part < run->size - at) part -= part % run->block_size;
+        LMC__TRY(r->read_run(r, number, at, out, part));
     }
     return LMC_OK;
 }
 
-/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
+ * on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                       uint64_t offset, void *dst, size_t size)
+{
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
+    const enum lmc_status status =
+        lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
+    lmc__let_go(r);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
-    const enum lmc_status status =
-        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
+    return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
@@ -14291,7 +14106,7 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
                                              void *dst, size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
+    return lmc__read_stream(r, &r->back, file_number, offset, (uint8_t *)dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -14309,49 +14124,11 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
- * to the caller, who learns of no sizes. */
-static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
-                                      uint8_t *out, size_t size)
-{
-    const lmc__listed_file *const f = lmc__file_at(r, file_number);
-    const lmc__stream *const stream = lmc__stream_of(r, f);
-    size_t number;
-    offset += f->start; /* within the stream from now on */
-    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
-        const lmc__run *run;
-        size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
-        run = &lmc__run_at(r, number)->run;
-        n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
-        out += n;
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* Bytes of a file that is the reader's, within it. */
-static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
-                                       uint8_t *dst, size_t size)
-{
-    enum lmc_status status;
-    int is_outermost;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
-}
-
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
  * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
  * another snapshot's. *crc: of all its bytes, as blocks say. */
 static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+                                         uint64_t offset, void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -14361,7 +14138,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__begin_digester(&digester, whole);
     digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
-    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
     r->coder->pieces.size = 0; /* after an error there may be some */
     if (status != LMC_OK) return status;
@@ -14386,37 +14163,37 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
 LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
+    uint64_t position = offset;
     const lmc_file *f;
     uint32_t crc;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if ((!dst && size) || !lmc__stream_range(r, file_number, &position, size))
+        return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
-    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
     if (size != f->size || !lmc__checks_fingerprints(r))
-        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
-    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+        return lmc__read_range(r, NULL, file_number, offset, dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its fingerprint is that of the index. */
-static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
-    const lmc_file *const f = lmc_reader_get_file(r, file_number);
-    size_t i;
-    if (!f || f->n_tensors == 0) return 0;
-    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
-    return i < f->n_tensors && tensor == &f->tensors[i];
+    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
+/* Of a tensor that is the reader's own the fingerprint is that of the index. */
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
-        !lmc__is_listed_tensor(r, file_number, tensor))
+    if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
+        lmc__number_of_tensor(f, tensor) == f->n_tensors)
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;
     alone.offset = 0;
@@ -14424,7 +14201,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.n_tensors = 1;
     file.tensors = &alone;
     file.size = tensor->size;
-    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+    return lmc__read_checked(r, file_number, &file, tensor->offset, dst, &crc);
 }
 
 /* == snapshot/reader_info.h ==================================================================== */
@@ -14435,14 +14212,10 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = r->info;
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
-    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
-    info->has_base = r->has_base;
-    info->features = r->features;
-    info->format_minor = r->format_minor;
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
     info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
@@ -14544,15 +14317,20 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
                                                      const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
+    size_t i, number;
+    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
+    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_hashes(r));
     for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
     memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
+}
+
+static const char *lmc__key_at(const lmc__tables *t, size_t i)
+{
+    return (const char *)t->keys.data +
+           ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
 /* The value is in the index itself, which stays. */
@@ -14563,43 +14341,23 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = (const char *)r->tables.keys.data + entry->key_at;
+    *key = lmc__key_at(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
-}
-
-typedef struct lmc__key_search {
-    const lmc__tables *tables;
-    const char *key;
-} lmc__key_search;
-
-static int lmc__is_key_before(const void *context, size_t i)
-{
-    const lmc__key_search *const s = (const lmc__key_search *)context;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
-    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
 }
 
 /* Keys ascend, and none has a NUL (index.h). */
 LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
                                                  const void **value, size_t *size)
 {
-    lmc__key_search search;
-    const char *found_key;
-    const void *found;
-    size_t found_size;
+    const lmc__tables *const t = r ? &r->tables : NULL;
+    const char *found;
+    size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    search.tables = &r->tables;
-    search.key = key;
-    LMC__TRY(lmc_reader_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
-    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
-    *value = found;
-    *size = found_size;
-    return LMC_OK;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__key_at(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__key_at(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
 /* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
@@ -14617,17 +14375,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
-    size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    const lmc__stream *stream;
+    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__reader_run *const run = lmc__run_at(r, number);
+    while (size != 0) {
+        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
         const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
         *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
                          lmc__share(run->end - run->at, run->run.size, at);
@@ -14643,24 +14398,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
     const lmc__stream *stream;
-    uint64_t from, to;
-    size_t first, last;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
-        return LMC_ERR_ARGUMENT;
+    uint64_t from = 0, to = 0, last;
+    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_offset = *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    stream = lmc__stream_of(r, f);
-    first = lmc__find_run(r, stream, offset);
-    last = lmc__find_run(r, stream, offset + size - 1);
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    LMC__TRY(
-        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
+    if (size != 0) { /* there may be no run at all */
+        last = offset + size - 1;
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
+    }
     *encoded_offset = from;
     *encoded_size = to - from;
     return LMC_OK;
@@ -14669,103 +14417,52 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 /* == snapshot/find.h =========================================================================== */
 
 /* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves.
- *
- *     names    every tensor, by name, path, number of its file
- *     paths    every file, by path, number
- *
- * Names are unique within a file and paths within a snapshot, but for the files of a damaged one
- * whose paths are lost: those are "". */
-typedef struct lmc__named {
-    const lmc_file *file;
-    const lmc_tensor *tensor; /* of paths: NULL */
-    size_t file_number;
-} lmc__named;
+ * one: so names are sorted once, at the first search, and each search halves. Names are unique
+ * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
+ * lost: those are "". */
 
-static int lmc__compare_numbers(const lmc__named *a, const lmc__named *b)
-{
-    return a->file_number < b->file_number ? -1 : a->file_number > b->file_number;
-}
-
-static int lmc__compare_paths(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->file->path, y->file->path);
-    return order ? order : lmc__compare_numbers(x, y);
-}
-
-static int lmc__compare_named(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->tensor->name, y->tensor->name);
-    return order ? order : lmc__compare_paths(a, b);
-}
-
-/* Fills names and paths. They stay empty if there is not enough memory for both. */
+/* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const size_t n_files = r->tables.listing.n_files;
-    lmc__named *named, *path, spare;
-    uint64_t n = 0;
     size_t i, j;
-    for (i = 0; i < n_files; i++) n += lmc__file_at(r, i)->file.n_tensors;
-    LMC__TRY(lmc__reserve(&r->names, n * sizeof *named));
-    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof *path));
-    named = (lmc__named *)(void *)r->names.data;
-    path = (lmc__named *)(void *)r->paths.data;
+    if (r->paths.size != 0) return LMC_OK;
+    r->names.size = 0;
+    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof(lmc__item)));
     for (i = 0; i < n_files; i++) {
-        path[i].file = &lmc__file_at(r, i)->file;
-        path[i].tensor = NULL;
-        path[i].file_number = i;
-        for (j = 0; j < path[i].file->n_tensors; j++) {
-            *named = path[i];
-            named++->tensor = &path[i].file->tensors[j];
+        const lmc_file *const f = &lmc__file_at(r, i)->file;
+        for (j = 0; j < f->n_tensors; j++) {
+            const char *const name = f->tensors[j].name;
+            LMC__TRY(lmc__append_item(&r->names, name, strlen(name), NULL, i, &f->tensors[j]));
         }
     }
-    lmc__heap_sort(r->names.data, (size_t)n, sizeof *named, lmc__compare_named, &spare);
-    lmc__heap_sort(path, n_files, sizeof *path, lmc__compare_paths, &spare);
-    r->names.size = (size_t)n * sizeof *named;
-    r->paths.size = n_files * sizeof *path;
+    for (i = 0; i < n_files; i++) { /* which cannot fail: so there are all of them or none */
+        const char *const path = lmc__file_at(r, i)->file.path;
+        LMC__TRY(lmc__append_item(&r->paths, path, strlen(path), NULL, i, NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
+    lmc__sort_items((lmc__item *)(void *)r->paths.data, n_files);
     return LMC_OK;
 }
 
-typedef struct lmc__named_search {
-    const lmc__named *rows;
-    size_t n;
-    const char *name, *path; /* either may be NULL: any */
-} lmc__named_search;
-
-/* Below, at or above 0, as row i is before, at or behind what is wanted. */
-static int lmc__compare_row(const lmc__named_search *s, size_t i)
+/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
+ * behind it has that name, too. */
+static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
+                                         size_t file_number, int *next)
 {
-    const int order = s->name ? strcmp(s->rows[i].tensor->name, s->name) : 0;
-    return order || !s->path ? order : strcmp(s->rows[i].file->path, s->path);
-}
-
-static int lmc__is_row_before(const void *context, size_t i)
-{
-    return lmc__compare_row((const lmc__named_search *)context, i) < 0;
-}
-
-/* The first row that is wanted, and behind it perhaps others; or NULL. */
-static const lmc__named *lmc__search_rows(lmc__named_search *s, const lmc__buffer *rows)
-{
-    size_t i;
-    s->rows = (const lmc__named *)(const void *)rows->data;
-    s->n = rows->size / sizeof *s->rows;
-    i = lmc__find_first(0, s->n, lmc__is_row_before, s);
-    return i < s->n && lmc__compare_row(s, i) == 0 ? s->rows + i : NULL;
+    const lmc__item *const row = (const lmc__item *)(const void *)rows->data;
+    const size_t n = rows->size / sizeof *row, i = lmc__find_name(row, n, name, file_number);
+    *next = i + 1 < n && strcmp((const char *)row[i + 1].name, name) == 0;
+    return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
 LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
 {
-    lmc__named_search search;
-    const lmc__named *found;
+    const lmc__item *found;
+    int next;
     if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = NULL;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->paths);
+    LMC__TRY(lmc__sort_names(r));
+    found = lmc__search_rows(&r->paths, path, 0, &next);
     if (!found) return LMC_ERR_NOT_FOUND;
     *file_number = found->file_number;
     return LMC_OK;
@@ -14774,17 +14471,14 @@ LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, si
 LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
                                                size_t *file_number, const lmc_tensor **tensor)
 {
-    lmc__named_search search;
-    const lmc__named *found;
-    size_t next;
+    const lmc__item *found;
+    size_t wanted = 0;
+    int next;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = name;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->names);
-    if (!found) return LMC_ERR_NOT_FOUND;
-    next = (size_t)(found - search.rows) + 1;
-    if (next < search.n && lmc__compare_row(&search, next) == 0) return LMC_ERR_AMBIGUOUS;
+    LMC__TRY(path ? lmc_reader_find_file(r, path, &wanted) : lmc__sort_names(r));
+    found = lmc__search_rows(&r->names, name, wanted, &next);
+    if (!found || (path && found->file_number != wanted)) return LMC_ERR_NOT_FOUND;
+    if (!path && next) return LMC_ERR_AMBIGUOUS;
     *file_number = found->file_number;
     *tensor = found->tensor;
     return LMC_OK;
@@ -14809,8 +14503,7 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
     }
     lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
     return LMC_OK;
@@ -14822,7 +14515,7 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
     const lmc_file *const found =
         i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
@@ -14872,7 +14565,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     uint32_t k;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+    can =
+        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     can = can && status == LMC_OK;
@@ -14947,8 +14641,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    r->features = LMC__KNOWN_FEATURES;
+    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->info.features = LMC__KNOWN_FEATURES;
     lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
@@ -14983,7 +14679,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     if (!r) return;
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
-    lmc__visit_reader(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__READER_BUFFERS);
+    lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
+    lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
     if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);

@@ -918,7 +918,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *read
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
+ * files have one. The first search sorts the names (40 bytes for each file and each tensor, which
  * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
  * NOT_FOUND, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,

@@ -30,8 +30,9 @@ typedef struct lmc__listed_file {
     uint64_t start;
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
-    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
+    size_t unread_at;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -118,27 +119,16 @@ static void lmc__remove_stream(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-typedef struct lmc__stream_search {
-    const lmc__listed_file *files;
-    uint64_t position;
-} lmc__stream_search;
-
-static int lmc__is_file_before(const void *context, size_t i)
-{
-    const lmc__stream_search *const s = (const lmc__stream_search *)context;
-    return s->files[i].file.size != LMC_UNKNOWN_SIZE &&
-           s->files[i].start + s->files[i].file.size <= s->position;
-}
-
 /* Of the stream's files the number, in the list, of the one that has byte `position` of the
  * stream, or the stream's end: the first that does not end before. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
-    lmc__stream_search search;
-    search.files = lmc__listed_at(l, 0);
-    search.position = position;
-    return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
-                           lmc__is_file_before, &search);
+    const lmc__listed_file *const files = lmc__listed_at(l, 0);
+    size_t i;
+    LMC__FIND_FIRST(i, stream->first_file, stream->first_file + stream->n_files,
+                    files[i].file.size != LMC_UNKNOWN_SIZE &&
+                        files[i].start + files[i].file.size <= position);
+    return i;
 }
 #endif
 

@@ -169,10 +169,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     items->size = 0;
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
-        item = (lmc__item *)(void *)items->data + i;
-        item->file_number = i;
-        item->fingerprint = hashes + at;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), hashes + at, i, NULL));
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;

@@ -25,8 +25,7 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
     }
     lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
     return LMC_OK;
@@ -38,7 +37,7 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
     const lmc_file *const found =
         i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
@@ -88,7 +87,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     uint32_t k;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+    can =
+        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     can = can && status == LMC_OK;

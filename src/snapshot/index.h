@@ -60,67 +60,45 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* of all runs: how many rows; where BLKS begins */
-    uint64_t n_rows, rows_offset;
-    /* of metadata, NUL-terminated */
-    lmc__buffer keys;
-    /* lmc__metadata_entry */
-    lmc__buffer metadata;
-    size_t n_metadata;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
+    lmc__buffer keys, metadata;
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
+    lmc__listing listing;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
+    size_t n_metadata;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
+#define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Rows of the tables, valid until more are added. */
-static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
-{
-    return lmc__listed_at(&t->listing, i);
-}
+/* Valid until more are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
-}
-static uint64_t *lmc__table_blocks(const lmc__tables *t)
-{
-    return (uint64_t *)(void *)t->block_at.data;
 }
 static size_t lmc__count_runs(const lmc__tables *t)
 {
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; the listing has its own beside. */
-static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&t->index, alloc_user);
-    visit(&t->runs, alloc_user);
-    visit(&t->segments, alloc_user);
-    visit(&t->rows, alloc_user);
-    visit(&t->block_at, alloc_user);
-    visit(&t->keys, alloc_user);
-    visit(&t->metadata, alloc_user);
-    visit(&t->ancillary, alloc_user);
-}
-
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
     lmc__init_listing(&t->listing, alloc_user);
-    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     lmc__free_listing(&t->listing);
-    lmc__visit_tables(t, lmc__free_visited, NULL);
+    lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
 /* Segments of all runs, when there will be no more of them. */

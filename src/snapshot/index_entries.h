@@ -36,13 +36,13 @@
  * there: only then is it known how large they are together. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
-    uint64_t limit; /* on their size */
-    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
-    lmc__buffer run_body;
-    uint64_t run_stored;
+    lmc__buffer run_body; /* of the run at hand */
+    uint64_t limit;       /* on the size of entries and rows */
+    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
     size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
+#define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
 /* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
  * which may be endless. */
@@ -187,17 +187,10 @@ static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 /* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
-    size_t i, j;
+    size_t i;
     items->size = 0;
-    for (i = 0; i < l->n_files; i++) {
-        const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
-        for (j = 0; j < f->n_tensors; j++) {
-            const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
-        }
-    }
+    for (i = 0; i < l->n_files; i++)
+        LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
     return LMC_OK;
 }
 

@@ -59,8 +59,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    r->features = LMC__KNOWN_FEATURES;
+    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->info.features = LMC__KNOWN_FEATURES;
     lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
@@ -95,7 +97,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     if (!r) return;
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
-    lmc__visit_reader(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__READER_BUFFERS);
+    lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
+    lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
     if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);

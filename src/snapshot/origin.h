@@ -65,38 +65,29 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items */
+    lmc__buffer backwards;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
-    /* of the base */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items; and those names */
-    lmc__buffer backwards, letters;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
     /* read_back reads the base, which is being overwritten; base is NULL */
     int in_place;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
 } lmc__origin;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&o->items, alloc_user);
-    visit(&o->backwards, alloc_user);
-    visit(&o->letters, alloc_user);
-    visit(&o->ranges, alloc_user);
-    visit(&o->wide, alloc_user);
-}
+#define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
  * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
@@ -108,32 +99,23 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *list
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
-        lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_fingerprints(f); j++) {
-            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
-            const char *name = t ? t->name : f->path;
-            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
-            item.name = (const uint8_t *)name;
-            item.size = strlen(name);
-            item.fingerprint = t ? t->fingerprint : f->fingerprint;
-            item.file_number = i;
-            item.tensor = t;
-            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
-        }
+        for (j = 0; j < f->n_tensors; j++)
+            if (!f->tensors[j].name || !f->tensors[j].dtype) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_items(&o->items, f, i));
     }
     lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
 /* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
@@ -158,25 +140,43 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
+/* From item *i on the next one of that name; NULL: there are no more. Numbers are kept in 32 bits,
+ * plus 1. */
+static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+{
+    const lmc__item *const item = lmc__get_item(o, *i);
+    return *i < o->items.size / sizeof *item && ++*i < UINT32_MAX && item->size == strlen(name) &&
+                   memcmp(item->name, name, item->size) == 0
+               ? item
+               : NULL;
+}
+
+static size_t lmc__first_named(const lmc__origin *o, const char *name)
+{
+    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
+}
+
+/* The item is in the base's file of that path. */
+static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
+{
+    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+}
+
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
-    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
+    size_t i = lmc__first_named(o, name);
+    const lmc__item *item;
     uint32_t found = 0;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        int is_of_path;
-        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
-        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    while ((item = lmc__next_named(o, name, &i)) != NULL) {
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)i + 1;
-        if (!found) found = (uint32_t)i + 1;
+        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
+        if (!found) found = (uint32_t)i;
     }
     return found;
 }
@@ -184,20 +184,13 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 /* The same for a part of another item. */
 static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const size_t n = o->items.size / sizeof(lmc__item),
-                 name_size = part->name ? strlen(part->name) : 0;
-    size_t i = part->name
-                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
-                   : n;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        uint64_t size;
-        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (part->path &&
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
-            continue;
-        size = lmc__item_size(o, item);
-        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    size_t i = part->name ? lmc__first_named(o, part->name) : SIZE_MAX;
+    const lmc__item *item;
+    while (part->name && (item = lmc__next_named(o, part->name, &i)) != NULL) {
+        const uint64_t size = lmc__item_size(o, item);
+        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
+            part->size <= size - part->offset)
+            return (uint32_t)i;
     }
     return 0;
 }
@@ -218,33 +211,32 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 /* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
 
+/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+static int lmc__compare_ends(const void *a, const void *b)
+{
+    const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
+    const size_t n = lmc__min(x->size, y->size);
+    size_t k;
+    for (k = 1; k <= n; k++)
+        if (x->name[x->size - k] != y->name[y->size - k])
+            return x->name[x->size - k] < y->name[y->size - k] ? -1 : 1;
+    return x->size < y->size ? -1 : x->size > y->size;
+}
+
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    uint64_t size = 0;
-    uint8_t *letter;
-    size_t i, k;
-    for (i = 0; i < n; i++) size += lmc__get_item(o, i)->tensor ? lmc__get_item(o, i)->size : 0;
-    LMC__TRY(lmc__reserve(&o->letters, size));
-    letter = o->letters.data;
+    lmc__item spare;
+    size_t i;
     for (i = 0; i < n; i++) {
         const lmc__item *const item = lmc__get_item(o, i);
-        if (!item->tensor) continue;
-        LMC__TRY(lmc__append_item(&o->backwards, letter, item->size, NULL));
-        ((lmc__item *)(void *)(o->backwards.data + o->backwards.size))[-1].file_number = i;
-        for (k = item->size; k != 0; k--) *letter++ = item->name[k - 1];
+        if (item->tensor)
+            LMC__TRY(
+                lmc__append_item(&o->backwards, item->name, item->size, NULL, i, item->tensor));
     }
-    lmc__sort_items((lmc__item *)(void *)o->backwards.data, o->backwards.size / sizeof(lmc__item));
+    lmc__heap_sort(o->backwards.data, o->backwards.size / sizeof spare, sizeof spare,
+                   lmc__compare_ends, &spare);
     return LMC_OK;
-}
-
-/* Of the list, the item's name ends with size bytes at `end`. */
-static int lmc__has_letters(const lmc__item *item, const uint8_t *end, size_t size)
-{
-    size_t i;
-    if (item->size < size) return 0;
-    for (i = 0; i < size && item->name[i] == end[size - 1 - i]; i++) {}
-    return i == size;
 }
 
 /* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
@@ -263,24 +255,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-typedef struct lmc__end_search {
-    const lmc__item *items;
-    const uint8_t *end;
-    size_t size;
-} lmc__end_search;
-
-/* Backwards, item i is before the end and all names that have it. */
-static int lmc__is_end_before(const void *context, size_t i)
-{
-    const lmc__end_search *const s = (const lmc__end_search *)context;
-    const lmc__item *const item = &s->items[i];
-    size_t k;
-    for (k = 0; k < item->size && k < s->size; k++)
-        if (item->name[k] != s->end[s->size - 1 - k])
-            return item->name[k] < s->end[s->size - 1 - k];
-    return item->size < s->size;
-}
-
 /* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
@@ -296,25 +270,24 @@ static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
-    const size_t n_items = o->backwards.size / sizeof(lmc__item);
-    lmc__end_search search;
+    const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
+    const size_t n_items = o->backwards.size / sizeof *items;
+    lmc__item wanted;
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    search.items = (const lmc__item *)(const void *)o->backwards.data;
-    search.end = (const uint8_t *)end;
-    search.size = strlen(end);
-    i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)end;
+    wanted.size = strlen(end);
+    LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
-        const lmc__item *const name = &search.items[i], *const item =
-                                                            lmc__get_item(o, name->file_number);
-        if (!lmc__has_letters(name, search.end, search.size)) break;
-        if (name->size > search.size && name->name[search.size] != '.') continue;
+        const lmc__item *const item = &items[i];
+        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
+        if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) ||
-            lmc__has_number(item->name, item->size - search.size))
-            continue;
+        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
-        found = (uint32_t)name->file_number + 1;
+        found = (uint32_t)item->file_number + 1;
     }
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
@@ -336,31 +309,18 @@ static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 }
 #endif
 
-typedef struct lmc__range_search {
-    const uint8_t *ranges; /* each begins with a lmc__range */
-    size_t step;           /* from one to the next */
-    size_t stream;
-    uint64_t position;
-} lmc__range_search;
-
-static int lmc__is_range_before(const void *context, size_t i)
-{
-    const lmc__range_search *const s = (const lmc__range_search *)context;
-    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
-}
-
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
-    lmc__range_search search;
-    search.ranges = ranges->data;
-    search.step = step;
-    search.stream = stream;
-    search.position = position;
-    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
+    size_t i;
+#define LMC__RANGE_AT ((const lmc__range *)(const void *)(ranges->data + i * step))
+    LMC__FIND_FIRST(i, 0, ranges->size / step,
+                    LMC__RANGE_AT->stream < stream ||
+                        (LMC__RANGE_AT->stream == stream && LMC__RANGE_AT->end <= position));
+#undef LMC__RANGE_AT
+    return i;
 }
 
 /* File `number` has been described. */
@@ -456,24 +416,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-typedef struct lmc__segment_search {
-    const lmc__run *run;
-    uint64_t offset;
-} lmc__segment_search;
-
-static int lmc__is_segment_before(const void *context, size_t i)
-{
-    const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return s->run->segments[i].start <= s->offset;
-}
-
 /* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    lmc__segment_search search;
-    search.run = run;
-    search.offset = offset;
-    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+    size_t i;
+    LMC__FIND_FIRST(i, 1, run->n_segments, run->segments[i].start <= offset);
+    return (uint32_t)i - 1;
 }
 
 /* A place in a file of the base, or of this snapshot. */

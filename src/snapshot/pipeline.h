@@ -44,9 +44,6 @@ typedef struct lmc__snapshot_job {
     int may_change;
     /* a reader's: number of its run */
     size_t run;
-    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
-     */
-    int is_identified;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -65,14 +62,16 @@ typedef struct lmc__part {
 /* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
  * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
-    const lmc_parallel *parallel;
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     /* encoding: predictions of the wave's blocks */
     lmc__buffer base;
+    /* lmc__part, of the other out */
+    lmc__buffer parts;
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
+    const lmc_parallel *parallel;
     /* of the wave that is being planned */
     size_t n_jobs;
     /* the wave at hand makes out[out_number] */
@@ -83,8 +82,6 @@ typedef struct lmc__coder {
     lmc_sink sink;
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    /* of the other out */
-    lmc__buffer parts;
     enum lmc_status write_status;
     lmc_stream stream;
     /* what is wanted of the stream: read_size bytes, of which read_got are there */
@@ -100,20 +97,7 @@ typedef struct lmc__coder {
     uint64_t done;
 } lmc__coder;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    visit(&c->jobs, alloc_user);
-    visit(&c->pieces, alloc_user);
-    visit(&c->workspaces, alloc_user);
-    visit(&c->parts, alloc_user);
-    visit(&c->base, alloc_user);
-    for (i = 0; i < 2; i++) {
-        visit(&c->in[i], alloc_user);
-        visit(&c->out[i], alloc_user);
-    }
-}
+#define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -121,10 +105,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
+static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
  * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
@@ -309,7 +293,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status != LMC_OK) return;
@@ -414,7 +397,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
  * says. */
-static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     /* R3-12 */

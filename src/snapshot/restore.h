@@ -37,9 +37,9 @@
  * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
- * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
- * caller.
+ * bodies are taken as they come (lmc__read_body). So a hostile size makes nothing grow before as
+ * many bytes have really come. The index grows with files, tensors and blocks, and is limited by
+ * the caller.
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
  * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
@@ -48,6 +48,14 @@
  * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
  * known to be right, since the index that repeats them comes last. */
 typedef struct lmc__restorer {
+    /* The body of the section at hand; of a RUN, its segments. */
+    lmc__buffer body, segments;
+    /* A key of the metadata, with a zero byte behind it. */
+    lmc__buffer key;
+    /* Names and fingerprints of everything, at the end. */
+    lmc__buffer items;
+    /* With options.check_hashes: the body of the section that says what they must be. */
+    lmc__buffer hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -73,16 +81,8 @@ typedef struct lmc__restorer {
     unsigned features;
     /* What the INDX section must say, byte by byte. */
     lmc__index_builder index;
-    /* The body of the section at hand. */
-    lmc__buffer body;
-    /* A key of the metadata, with a zero byte behind it. */
-    lmc__buffer key;
-    /* Names and fingerprints of everything, at the end. */
-    lmc__buffer items;
-    /* With options.check_hashes: hashes of what was restored; the body of the section that says
-     * what they must be. */
+    /* With options.check_hashes: of what was restored. */
     lmc__hasher hasher;
-    lmc__buffer hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -91,17 +91,13 @@ typedef struct lmc__restorer {
     /* Bytes of all runs. */
     uint64_t total;
     lmc__origin origin;
-    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
-     * files, lmc__unread_facts. */
+    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not. */
     int is_check;
     enum lmc_status unread;
-    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
     /* Bytes of it in runs so far. */
     uint64_t position;
-    /* Segments of the run at hand. */
-    lmc__buffer segments;
     /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
      * begun, whose bytes are being written. Each digester has half of the work: the planner plans
      * pieces, the other one absorbs them. */
@@ -115,12 +111,7 @@ typedef struct lmc__restorer {
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
-
-/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
- * fingerprints are, which nobody knows. */
-typedef struct lmc__unread_facts {
-    size_t file, at, size;
-} lmc__unread_facts;
+#define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
@@ -153,16 +144,14 @@ static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
     lmc__keep_fingerprints(file, facts + 4);
 }
 
-/* The file that has just ended is not known. */
-static enum lmc_status lmc__forget_facts(lmc__restorer *r)
+/* Some blocks of the file that has just ended were not decoded: its CRC and its fingerprints, which
+ * are in the index from unread_at on, are not known. */
+static void lmc__forget_facts(lmc__restorer *r)
 {
-    lmc__unread_facts unread;
-    unread.file = r->file;
-    unread.at = r->index.fingerprints_at - 4;
-    unread.size = r->index.facts_end - unread.at;
-    memset(r->index.entries.data + unread.at, 0, unread.size);
-    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
-    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+    lmc__listed_file *const f = lmc__restored_file(r);
+    f->unread_at = r->index.fingerprints_at - 4;
+    memset(r->index.entries.data + f->unread_at, 0, r->index.facts_end - f->unread_at);
+    lmc__keep_facts(&f->file, r->index.entries.data + f->unread_at);
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
@@ -173,7 +162,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
+    if (lmc__restored_file(r)->is_unread) lmc__forget_facts(r);
     return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -301,69 +290,43 @@ static void lmc__skip(lmc__restorer *r, size_t size)
     r->offset += size;
 }
 
-/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
-static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
-{
-    while (size != 0) {
-        size_t n;
-        LMC__TRY(lmc__fetch_all(r, 1));
-        n = lmc__min(size, (size_t)(r->end - r->at));
-        memcpy(dst, r->at, n);
-        lmc__skip(r, n);
-        dst += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
- * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
- * written. */
-LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
-{
-    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
-    r->body.size = 0;
-    while (r->body.size < section->size) {
-        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
-        LMC__TRY(lmc__reserve(&r->body, step));
-        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
-        r->body.size += step;
-    }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
- * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
+ * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
+ * compared, so whoever parses it parses what was written. */
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
+                                                lmc__buffer *body)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
-    int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
-    }
-    if (is_kept) {
-        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
-        if (left > r->index.limit) return LMC_ERR_LIMIT;
-    }
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
-    r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
-    while (left != 0) {
-        size_t n;
+    size_t n;
+    if (body && left > r->index.limit) return LMC_ERR_LIMIT;
+    if (body) body->size = 0;
+    for (; left != 0; left -= n) {
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
-        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
+        if (body) LMC__TRY(lmc__append(body, r->at, n));
         lmc__skip(r, n);
-        left -= n;
     }
     LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
+}
+
+/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
+ * are to be checked: there is one at most. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+{
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") &&
+        section->size >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
+    }
+    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
+    return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
@@ -376,7 +339,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
@@ -507,7 +470,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
@@ -547,7 +510,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     const lmc__buffer *const rows = &r->index.rows;
     LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__index_run_end(&r->index));
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     /* R8-1, R8-2 */
     LMC__CHECK(r->body.size == rows->size &&
                    (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
@@ -559,12 +522,14 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 /* What is not known of files is what the index says: its entries are as long as they should be. */
 static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
 {
-    const lmc__unread_facts *const unread =
-        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
     size_t i;
-    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
-        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
-        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
+    for (i = 0; i < r->listing.n_files; i++) {
+        lmc__listed_file *const f = lmc__listed_at(&r->listing, i);
+        const size_t at = f->unread_at,
+                     size = 4 + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file);
+        if (!f->is_unread) continue;
+        memcpy(r->index.entries.data + at, entries + at, size);
+        lmc__keep_facts(&f->file, entries + at);
     }
 }
 
@@ -579,7 +544,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__index_head head;
     lmc__cursor c;
     const uint8_t *metadata;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
@@ -630,7 +595,6 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
-    uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
@@ -644,8 +608,9 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
-        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
-        LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, r->at, k));
+        lmc__skip(r, LMC__SECTION_HEADER_SIZE);
         LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
@@ -662,29 +627,15 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, fingerprint));
-    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
-                                r->offset, k));
+    LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
+                                r->offset + LMC__TRAILER_SIZE, k));
+    lmc__skip(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
-}
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&r->index.entries, alloc_user);
-    visit(&r->index.rows, alloc_user);
-    visit(&r->index.run_body, alloc_user);
-    visit(&r->body, alloc_user);
-    visit(&r->key, alloc_user);
-    visit(&r->items, alloc_user);
-    visit(&r->segments, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->hasher.hashes, alloc_user);
-    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -716,7 +667,9 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress = options->progress;
     r->coder.progress_user = options->user;
     lmc__init_listing(&r->listing, options->alloc_user);
-    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, options->alloc_user);
+    lmc__init_buffer(&r->hasher.hashes, options->alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
                               options->alloc_user);
     r->origin.in_place = options->in_place;
@@ -726,7 +679,9 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
-    lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
+    lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);

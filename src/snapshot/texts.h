@@ -106,31 +106,18 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-typedef struct lmc__text_search {
-    const lmc__text_entry *entries;
-    uint64_t offset;
-} lmc__text_search;
-
-static int lmc__is_text_before(const void *context, size_t i)
-{
-    const lmc__text_search *const s = (const lmc__text_search *)context;
-    return s->entries[i + 1].start <= s->offset;
-}
-
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
 static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
 {
-    lmc__text_search search;
+    const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
     size_t i;
     if (size == 0) return;
-    search.entries = lmc__text_entries(f);
-    search.offset = offset;
-    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
-    x.at = search.entries[i].start;
+    LMC__FIND_FIRST(i, 0, f->file.n_tensors, entries[i + 1].start <= offset);
+    x.at = entries[i].start;
     x.from = offset;
     x.to = offset + size;
     x.dst = dst;
-    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, entries[i].name_size);
 }

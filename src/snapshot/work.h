@@ -25,36 +25,35 @@
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
-/* Bytes of a stream from `start` on. */
+/* Bytes of a stream, from `start` on. */
 typedef struct lmc__window {
-    lmc__buffer bytes;
     size_t stream;
     uint64_t start;
     uint64_t used; /* when it was used last */
 } lmc__window;
 
 typedef struct lmc__windows {
+    lmc__buffer bytes[LMC__N_WINDOWS];
     lmc__window list[LMC__N_WINDOWS];
     uint64_t now;
 } lmc__windows;
+#define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
+ * has it. */
+static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
+                                       size_t *size)
 {
     unsigned i;
     for (i = 0; i < LMC__N_WINDOWS; i++) {
         lmc__window *const window = &w->list[i];
+        const lmc__buffer *const bytes = &w->bytes[i];
         if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
+            offset - window->start >= bytes->size)
             continue;
         window->used = ++w->now;
-        return window;
+        *size = lmc__min(*size, bytes->size - (size_t)(offset - window->start));
+        return bytes->data + (size_t)(offset - window->start);
     }
     return NULL;
 }
@@ -62,27 +61,22 @@ static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t of
 /* One to be filled from that byte on: that which ends there, so that who reads on does not drive
  * out the others; else that which was not used for longest. *follows: how many bytes it has that
  * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
-    lmc__window *window = &w->list[0];
-    unsigned i;
+    unsigned i, chosen = 0;
     *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
+    for (i = 0; i < LMC__N_WINDOWS && !*follows; i++) {
+        const lmc__window *const window = &w->list[i];
+        const size_t size = w->bytes[i].size;
+        if (size && window->stream == stream && window->start + size == start) *follows = size;
+        if (*follows || window->used < w->list[chosen].used) chosen = i;
     }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
+    w->list[chosen].stream = stream;
+    w->list[chosen].start = start;
+    w->list[chosen].used = ++w->now;
+    w->bytes[chosen].size = 0;
+    return &w->bytes[chosen];
 }
 
 /* Of the format: decoded bytes for one that is asked for, and the largest block. */
