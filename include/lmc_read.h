@@ -11944,39 +11944,31 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   what is checked               where                        when               status
  *   ----------------------------  ---------------------------  -----------------  ------------
  *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
  *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                                              (reader: a delta
- *                                                              may be listed
- *                                                              without)
- *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
- *                                                              have a place
- *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
- *                                                              nothing is written
- *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
- *   the header names                                           anything is
- *                                                              written
- *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *                                 lmc__restore, if nothing     the end            BASE_MISSING
+ *                                 is written
+ *   it is the one that the        lmc__check_base              header             BASE_WRONG
+ *   header names
+ *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
  *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
- *   the base has                                               opening            see below
- *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
+ *   the base has                                               opening            salvage
+ * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
+ * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
  *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
+ *   whole blocks, within all      lmc__restore                 done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 done_size
+ *   written is the delta's                                     done_size
  *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place (in_place.h)
+ *   paths, kinds, sizes           place
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
- * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
+ * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -13974,11 +13966,8 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    lmc_base base;
-    base.n_files = reader ? reader->tables.listing.n_files : 0;
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
+                           lmc__read_as_base, reader};
     return base;
 }
 
@@ -14675,31 +14664,22 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
  *
  *     data |----- written ---------------|- room -|
  *          0             ^ position      ^ size   ^ cap
  *                          of the stream   sink: appends here; source: ends here
  *
- * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
- * by a source. The caller owns it and frees it by lmc_memory_free; sink, source and stream only
- * point to it. While a sink writes, data may move, so it must not be read by another thread.
- *
- * A sink that cannot grow is LMC_ERR_MEMORY. */
+ * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
+ * data may move, so it must not be read by another thread. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
- * call, so that both grow by the same rule. If there is no memory, what was written before is still
- * there. */
+/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
+ * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
-    lmc__buffer b;
-    enum lmc_status status;
-    b.data = m->data;
-    b.size = m->size;
-    b.cap = m->cap;
-    b.alloc_user = m->alloc_user;
-    status = lmc__append(&b, data, size);
+    lmc__buffer b = {m->data, m->size, m->cap, m->alloc_user};
+    const enum lmc_status status = lmc__append(&b, data, size);
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
@@ -14729,28 +14709,21 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_memory;
-    sink.user = memory;
+    const lmc_sink sink = {lmc__write_memory, memory};
     return sink;
 }
 
 /* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    lmc_source source;
-    source.read_at = lmc__read_memory_at;
-    source.user = memory;
-    source.size = memory->size;
+    const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
 /* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_memory;
-    stream.user = memory;
+    const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
@@ -14799,17 +14772,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_stdio;
-    sink.user = file;
+    const lmc_sink sink = {lmc__write_stdio, file};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_stdio;
-    stream.user = file;
+    const lmc_stream stream = {lmc__read_stdio, file};
     return stream;
 }
 
@@ -14876,17 +14845,13 @@ static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, s
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_fd;
-    sink.user = (void *)(intptr_t)fd;
+    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
     return sink;
 }
 
 LMC_API lmc_stream lmc_fd_stream(int fd)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_fd;
-    stream.user = (void *)(intptr_t)fd;
+    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
     return stream;
 }
 
@@ -14975,55 +14940,69 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
-        const size_t size = (size_t)file->size;
         reader->coder->progress = o.progress;
         reader->coder->progress_user = o.user;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
-        if (status == LMC_OK) *dst_size = size;
+        status = lmc_reader_read_file(reader, 0, 0, dst, (size_t)file->size);
+        if (status == LMC_OK) *dst_size = (size_t)file->size;
     }
     lmc_reader_free(reader);
     return status;
 }
 
 #ifndef LMC_NO_STDIO
-/* PATH.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+/* A file to a file. */
+typedef struct lmc__file_to_file {
+    FILE *src, *part;
+    lmc__buffer part_path;
+    lmc_compress_options options;
+} lmc__file_to_file;
+
+/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
+                                       const char *src_path, const lmc_compress_options *options)
 {
-    LMC__TRY(lmc__append(name, path, strlen(path)));
-    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
-    *part = fopen((const char *)name->data, "wb");
-    return *part ? LMC_OK : LMC_ERR_WRITE;
+    lmc__buffer *const name = &f->part_path;
+    enum lmc_status status = LMC_OK;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
+    lmc__init_buffer(name, f->options.alloc_user);
+    f->src = fopen(src_path, "rb");
+    if (!f->src) return LMC_ERR_READ;
+    status = lmc__append(name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
+    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
+    if (f->part) return LMC_OK;
+    (void)fclose(f->src);
+    lmc__free_buffer(name);
+    return status == LMC_OK ? LMC_ERR_WRITE : status;
 }
 
-/* Closes it, and puts it where it belongs if all went well. */
-static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
-                                       enum lmc_status status)
+/* Closes both, and puts the result where it belongs if all went well. */
+static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
+                                        enum lmc_status status)
 {
-    const char *const part_path = (const char *)name->data;
-    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    const char *const part_path = (const char *)f->part_path.data;
+    (void)fclose(f->src);
+    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(path);
+    if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
     if (status != LMC_OK) (void)remove(part_path);
+    lmc__free_buffer(&f->part_path);
     return status;
 }
 
-/* What the restorer's callbacks get. */
-typedef struct lmc__part_target {
-    FILE *part;
-    const lmc_compress_options *options;
-} lmc__part_target;
-
+/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
-    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+    return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);
 }
 
 static enum lmc_status lmc__report_part(void *user, uint64_t done)
 {
-    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
-    return options->progress(options->user, done);
+    const lmc_compress_options *const o = &((const lmc__file_to_file *)user)->options;
+    return o->progress ? o->progress(o->user, done) : LMC_OK;
 }
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
@@ -15035,37 +15014,21 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
                                             const lmc_compress_options *options)
 {
-    lmc_restore_options restore_options;
-    lmc_compress_options o;
-    lmc__part_target target;
-    lmc__buffer name;
+    lmc_restore_options o;
+    lmc__file_to_file f;
     lmc_stream stream;
-    FILE *src;
-    enum lmc_status status;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    memset(&restore_options, 0, sizeof restore_options);
-    restore_options.parallel = o.parallel;
-    restore_options.max_index_size = o.max_index_size;
-    restore_options.max_total_size = o.max_total_size;
-    restore_options.progress = o.progress ? lmc__report_part : NULL;
-    restore_options.alloc_user = o.alloc_user;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc__open_part(&target.part, &name, dst_path);
-    if (status == LMC_OK) {
-        stream = lmc_stdio_stream(src);
-        restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_part;
-        restore_options.user = &target;
-        target.options = &o;
-        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
-        status = lmc__close_part(target.part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    memset(&o, 0, sizeof o);
+    o.parallel = f.options.parallel;
+    o.max_index_size = f.options.max_index_size;
+    o.max_total_size = f.options.max_total_size;
+    o.begin_file = lmc__begin_one_file;
+    o.write = lmc__write_part;
+    o.progress = lmc__report_part;
+    o.user = &f;
+    o.alloc_user = f.options.alloc_user;
+    stream = lmc_stdio_stream(f.src);
+    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
 }
 #endif
 

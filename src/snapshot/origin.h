@@ -24,39 +24,31 @@
  *   what is checked               where                        when               status
  *   ----------------------------  ---------------------------  -----------------  ------------
  *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
  *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                                              (reader: a delta
- *                                                              may be listed
- *                                                              without)
- *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
- *                                                              have a place
- *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
- *                                                              nothing is written
- *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
- *   the header names                                           anything is
- *                                                              written
- *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *                                 lmc__restore, if nothing     the end            BASE_MISSING
+ *                                 is written
+ *   it is the one that the        lmc__check_base              header             BASE_WRONG
+ *   header names
+ *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
  *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
- *   the base has                                               opening            see below
- *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
+ *   the base has                                               opening            salvage
+ * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
+ * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
  *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
+ *   whole blocks, within all      lmc__restore                 done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 done_size
+ *   written is the delta's                                     done_size
  *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place (in_place.h)
+ *   paths, kinds, sizes           place
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
- * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
+ * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -205,10 +197,8 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
  * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
- * end are neighbours. The first end that any of them has decides. */
-
-/* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
+ * behind a dot: sorted by their names backwards, all tensors of the base with that end are
+ * neighbours. The first end that any of them has decides. What comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
 
 /* By the last letters of the names; of one that ends with another, the longer comes behind. */

@@ -712,11 +712,8 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    lmc_base base;
-    base.n_files = reader ? reader->tables.listing.n_files : 0;
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
+                           lmc__read_as_base, reader};
     return base;
 }
 
