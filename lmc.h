@@ -17946,17 +17946,15 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
     /* writer: bytes before job.dst that hold the header and the body of the RUN section which
      * begins here; 0: none does */
     size_t head_size;
-    /* of the block's content, in coder.pieces */
-    size_t first_piece, n_pieces;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
-    /* a reader's: number of its run */
-    size_t run;
+    size_t run; /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -17978,30 +17976,22 @@ typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    /* encoding: predictions of the wave's blocks */
-    lmc__buffer base;
-    /* lmc__part, of the other out */
-    lmc__buffer parts;
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
+    lmc__buffer base;  /* encoding: predictions of the wave's blocks */
+    lmc__buffer parts; /* lmc__part, of the other out */
+    lmc__wave wave;    /* without jobs: those are the snapshot's */
     const lmc_parallel *parallel;
-    /* of the wave that is being planned */
-    size_t n_jobs;
-    /* the wave at hand makes out[out_number] */
-    unsigned out_number;
-    /* what is to be done with each job; gets the coder */
-    lmc_task task;
-    /* takes the parts; write NULL: nobody wants them */
-    lmc_sink sink;
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
+     * most that is read beside one wave */
     uint8_t *read_to;
-    size_t read_size, read_got;
-    /* the most that is read beside one wave */
-    size_t read_portion;
+    size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -18009,7 +17999,6 @@ typedef struct lmc__coder {
     void *progress_user;
     uint64_t done;
 } lmc__coder;
-
 #define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
@@ -18075,8 +18064,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
- * NULL: pieces are summed up one by one, when they are decoded. */
+/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
+ * NULL: pieces are summed up when they are decoded. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -18086,8 +18075,7 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
- * different ones, so tasks do not disturb each other. */
+ * of them, where the block goes into several files, has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
@@ -18154,10 +18142,10 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
     job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
 }
 
-/* Fingerprints and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; the sum of a block of planes is taken on the way. Else it is taken
- * later, and with it the CRC of what it is of. If that is not the block's, the block is stored, and
- * both are of that. */
+/* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
+ * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
+ * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
+ * that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -18260,14 +18248,13 @@ static void lmc__read_portion(lmc__coder *c)
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
-    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    if (index == 0) lmc__write_parts(c);
     else if (index == 1) lmc__read_portion(c);
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
- * first, for it came first; then those of blocks, in order; then that of reading, which is about
- * bytes behind them. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
+ * of the bytes: of writing, of blocks, of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -18321,8 +18308,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
- * those that it may have of earlier files. */
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -18543,10 +18529,7 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of.
- *
- * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
- * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+ * made of. Checks come before use, field by field. */
 
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
@@ -18606,6 +18589,12 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
     return memcmp(section->kind, kind, 4) == 0;
 }
 
+static int lmc__is_known_kind(const lmc__section *section)
+{
+    return lmc__is_kind(section, "FILE") || lmc__is_kind(section, "RUN ") ||
+           lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
+}
+
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
@@ -18615,11 +18604,8 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R4-3 */
-    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
-                   lmc__is_kind(section, "INDX"),
-               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
+               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
     LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
@@ -19759,8 +19745,7 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
  * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
- * reader, which begins with the index, must parse it (index.h). */
+ * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
@@ -19912,9 +19897,9 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     memcpy(head->header, p, LMC__HEADER_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
 /* Names and fingerprints of everything in the list that has them; items point into it. */
@@ -19944,15 +19929,13 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
-                       memchr(c->p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = c->p;
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
+        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
         /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
     return LMC_OK;
 }
@@ -20017,21 +20000,18 @@ static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 /* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
-    const lmc_file *const f = h->file;
-    while (size != 0) {
-        size_t n = size;
-        lmc__sha256 *sha = &h->outside;
+    size_t n;
+    for (; size != 0; data += n, size -= n) {
+        const lmc_tensor *t;
+        int is_tensor;
+        uint64_t end = UINT64_MAX;
         LMC__TRY(lmc__finish_hashes(h));
-        if (h->tensor < f->n_tensors) {
-            const lmc_tensor *const t = &f->tensors[h->tensor];
-            if (t->offset <= h->position) sha = &h->sha;
-            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
-                                                        : t->offset - h->position);
-        }
-        lmc__sha256_update(sha, data, n);
+        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
+        is_tensor = t && t->offset <= h->position;
+        if (t) end = is_tensor ? t->offset + t->size : t->offset;
+        n = (size_t)lmc__min64(size, end - h->position);
+        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
         h->position += n;
-        data += n;
-        size -= n;
     }
     return LMC_OK;
 }
@@ -20093,13 +20073,13 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
 /* hash: the file's first one; the others follow. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
+    unsigned form = 0;
     size_t i;
     lmc__state_text(sha, f->path, 4);
-    lmc__state_number(sha,
-                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
-                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
-                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
-                      1);
+    if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
+    if (f->has_mode) form |= LMC__FILE_HAS_MODE;
+    if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
+    lmc__state_number(sha, form, 1);
     lmc__state_number(sha, f->size, 8);
     lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
     lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
@@ -23291,12 +23271,10 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
+ * each field of the index is checked before it is used:
  *
- * How each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
- *                  bytes
+ *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   stored size    all of them, with the header and BLKS, add up to where the index stands
@@ -23308,8 +23286,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   metadata       sizes within the body, keys in strictly ascending order
  *   fingerprint    equals that of the names and fingerprints above
  *
- * So memory is at most in proportion to the size of the index, which the caller limits, and time is
- * n log n in it. */
+ * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
+ * in it. */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
@@ -23390,11 +23368,10 @@ static void lmc__settle_runs(lmc__tables *t)
 /* While the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
-    const lmc__kernels *k;
-    const uint8_t *p, *end; /* what is left of the body */
-    unsigned features;      /* of the file */
-    uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    lmc__cursor c;     /* what is left of the body */
+    unsigned features; /* of the file */
+    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -23406,25 +23383,7 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* The facts of a file, which begin at x->p. */
-static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
-{
-    const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size =
-        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
-    if (file->size == LMC_UNKNOWN_SIZE) {
-        file->size = lmc__load64(x->p);
-        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
-        stream->size = file->size; /* it is the only one of its stream */
-    }
-    file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_fingerprints(file, x->p + head_size);
-    x->p += (size_t)size;
-    return LMC_OK;
-}
-
-/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
  * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
@@ -23436,8 +23395,18 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
-    for (i = stream->first_file; i < l->n_files; i++)
-        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
+    for (i = stream->first_file; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
+        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        if (file->size == LMC_UNKNOWN_SIZE) {
+            file->size = lmc__take64(&x->c);
+            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            stream->size = file->size; /* it is the only one of its stream */
+        }
+        file->crc = lmc__take32(&x->c);
+        lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
+    }
     x->position = 0;
     return LMC_OK;
 }
@@ -23473,36 +23442,29 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
  * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
+    lmc__cursor *const c = &x->c;
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    lmc__cursor c;
-    c.p = x->p;
-    c.end = x->end;
-    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
-    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(c, 4), 4);
     LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
-        x->p = c.p;
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
-        /* R4-3 */
-        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
-                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
         LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
-        body = lmc__take_bytes(&c, (size_t)size);
-        x->p = c.p;
+        LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
             LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
@@ -23512,47 +23474,43 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
- * where they are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
+/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
+ * NUL-terminated; values stay where they are. */
+static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
 {
-    const uint8_t *p = c->p;
-    LMC__TRY(lmc__check_metadata(c, n));
-    for (; n > 0; n--, t->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
+    for (t->n_metadata = n; n > 0; n--) {
+        const uint32_t key_size = lmc__take32(&c);
         lmc__metadata_entry entry;
+        entry.size = lmc__take32(&c);
         entry.key_at = t->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
         LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        entry.value = lmc__take_bytes(&c, entry.size);
         LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
     }
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
- * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
- * and whether its predictions are there, is not looked at. */
+/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
+ * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
+ * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
+ * its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    lmc__cursor c;
+    lmc__cursor metadata;
     uint32_t i;
     memset(&x, 0, sizeof x);
     x.t = t;
-    x.k = k;
-    x.p = body + LMC__INDEX_BODY_SIZE;
-    x.end = t->index.data + t->index.size;
+    x.c.p = body + LMC__INDEX_BODY_SIZE;
+    x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
-               LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
     else LMC__TRY(lmc__check_header(head.header, k));
@@ -23561,11 +23519,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    c.p = x.p;
-    c.end = x.end;
-    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
-    t->listing.has_records |= lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    metadata = x.c;
+    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
+    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->listing.has_records |= lmc__left(&x.c) != 0;
+    LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
     LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,

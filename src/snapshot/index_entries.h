@@ -26,8 +26,7 @@
  * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
- * reader, which begins with the index, must parse it (index.h). */
+ * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
@@ -179,9 +178,9 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     memcpy(head->header, p, LMC__HEADER_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
 /* Names and fingerprints of everything in the list that has them; items point into it. */
@@ -211,15 +210,13 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
-                       memchr(c->p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = c->p;
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
+        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
         /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
     return LMC_OK;
 }
