@@ -9290,11 +9290,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
- * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
- *
- * data moves when it grows: what points into it does so only while nothing is appended. Elements of
- * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
+ * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
+ * of an array in a buffer are as aligned as malloc's. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -9369,17 +9367,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter, and plain C will do.
- *
- * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
- * state is by value, without memory of its own: a copy of it goes on by itself.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
+ * The state is by value: a copy of it goes on by itself. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -9396,12 +9391,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
- * else in this library, so they are put together byte by byte. The constants are of the cube roots
- * of the first 64 primes (4.2.2); v has the standard's variables a to h.
- *
- * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
- * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
+ * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
+ * big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -9571,17 +9564,13 @@ typedef struct lmc__digester {
     /* how far pieces are planned */
     uint64_t planned;
     size_t planned_tensor;
-    /* bytes of the file */
-    uint64_t absorbed;
-    /* the one that is being absorbed, or next */
-    size_t tensor;
-    /* bytes of it */
-    uint64_t tensor_done;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *fingerprints;
+    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
@@ -9623,26 +9612,17 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
  * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
-    const lmc_tensor *t = d->file->tensors;
+    const lmc_tensor *const tensors = d->file->tensors, *t;
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.sum = 0;
-    piece.crc = 0;
-    piece.phase = 0;
-    piece.part_size = piece.part_crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors &&
-               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
-            d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor)
-            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
+    memset(&piece, 0, sizeof piece);
+    while (d->planned_tensor < d->file->n_tensors &&
+           tensors[d->planned_tensor].offset + tensors[d->planned_tensor].size <= d->planned)
+        d->planned_tensor++;
+    t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
+    piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
+    if (t) start = t->offset;
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -10179,11 +10159,9 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
@@ -11982,9 +11960,9 @@ typedef struct lmc__origin {
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
- * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
- * when they are read. On errors the origin is to be freed all the same. */
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
+ * that its files and tensors are said to have; whether its bytes are theirs shows when they are
+ * read. On errors the origin is to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                         const lmc_base *base, void *alloc_user)
 {
@@ -12045,12 +12023,6 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* File `number` has been described. */
-static int lmc__is_listed(const lmc__origin *o, uint64_t number)
-{
-    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
-}
-
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
@@ -12069,34 +12041,30 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
-static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+/* Segment s of the run, which has a prediction, maps to bytes that are there. */
+static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                          const lmc__segment *s, enum lmc_status not_in_base)
 {
-    uint64_t item_size;
-    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
-    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
-    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
-}
-
-/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
-static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
-{
-    return lmc__can_read_back(o, s->base - 1, s->base_offset,
-                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
-}
-
-/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
- * a file behind it is not. */
-static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
-                                       const lmc__segment *s)
-{
-    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    const enum lmc_status refused =
+        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
+    const size_t number = s->base - 1;
     uint64_t size;
-    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
-                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+        LMC__CHECK(
+            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+            refused);
+        return LMC_OK;
+    }
+    if (run->prediction == LMC__PREDICT_BASE) {
+        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
+        size = lmc__item_size(o, lmc__get_item(o, number));
+    } else { /* of a file that is known by the run's section */
+        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        LMC__TRY(lmc__get_text_size(f, &size));
+    }
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
     return LMC_OK;
 }
 
@@ -12109,13 +12077,9 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        if (s->base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
-        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
-        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
-    }
+    for (i = 0; i < run->n_segments; i++)
+        if (run->segments[i].base)
+            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
     return LMC_OK;
 }
 
@@ -12152,41 +12116,40 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
- * that. In place, streams are files. */
-static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
+ * file_number is SIZE_MAX if it has none. In place, streams are files. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                              uint64_t at)
 {
     lmc__place place;
+    place.file_number = SIZE_MAX;
+    place.start = lmc__prediction_scale(run) * at;
+    if (s->base == 0) return place;
     if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
-        place.start = s->base_offset;
+        place.start += s->base_offset;
     } else if (o->in_place) {
         place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
-        place.start = s->start;
+        place.start += s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
         place.file_number = item->file_number;
-        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
+        place.start += (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
     return place;
 }
 
-/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
- * and is best read at once. */
-static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
-                          size_t file_number, uint64_t start)
-{
-    lmc__place place;
-    if (s->base == 0) return 0;
-    place = lmc__locate(o, run, s);
-    return place.file_number == file_number && place.start == start;
-}
-
 /* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
  * elements, so a conversion has them, too; it reads twice the bytes. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
-                                       uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
+                                       uint8_t *dst, size_t size)
 {
+    const size_t file_number = place->file_number;
+    const uint64_t start = place->start;
+    if (file_number == SIZE_MAX) {
+        memset(dst, 0, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_TEXT) {
         lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
         return LMC_OK;
@@ -12217,19 +12180,17 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        if (s->base == 0) {
-            memset(dst, 0, part);
-        } else {
-            lmc__place from = lmc__locate(o, run, s);
-            from.start += scale * at;
-            for (; part < size; i++) { /* segments that are read with this one */
-                s = &run->segments[i + 1];
-                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s->size);
-            }
-            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        for (; part < size; i++) { /* segments that are read with this one */
+            lmc__place next;
+            s = &run->segments[i + 1];
+            next = lmc__locate(o, run, s, 0);
+            if (next.file_number != from.file_number || next.start != from.start + scale * part)
+                break;
+            part += (size_t)lmc__min64(size - part, s->size);
         }
+        LMC__TRY(lmc__read_place(o, run, &from, dst, part));
         dst += part;
         offset += part;
         size -= part;
@@ -12241,22 +12202,18 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
+ * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
  *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
+ *    lowest, so the bound holds for the chain. */
 
 /* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
+ * after another, up to so many bytes. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -12331,9 +12288,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
+/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
+ * it may; those that a decoder makes on the way through a file share what they may cost. Returns
+ * whether it is to be ended: it is the outermost. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -14096,16 +14053,13 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
     const lmc__metadata_entry *const entry =
         (const lmc__metadata_entry *)(const void *)t->metadata.data;
     const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
     if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
         status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
+                                          &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;
 }
@@ -14297,10 +14251,7 @@ LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, 
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file.
- *
- * That is a question about the mapping, not about bytes: the answer is found in the tables of the
- * reader, in time in proportion to segments and tensors. */
+ * file. The answer is found in the tables of the reader, without bytes. */
 
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
@@ -14335,7 +14286,8 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
  * come in order.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. */
+ * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
+ * encoder may have meant any: they have the same bytes. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -14352,41 +14304,45 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
         ++*tensor;
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
-     * same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    return t->offset <= at && at - t->offset == from &&
+           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
- * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
+/* All predictions of the file are in place. */
+static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
+                                 const lmc_file *file)
+{
+    const lmc__stream *stream = lmc__stream_of(r, f);
+    size_t i, tensor = 0;
+    uint32_t k;
+    if (!file || stream->n_files != 1) return 0;
+    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
+        const lmc__run *run = &lmc__run_at(r, i)->run;
+        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+    }
+    return 1;
+}
+
+/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
+ * the base's files. Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;
     lmc__buffer items;
-    size_t i, j;
-    uint32_t k;
+    size_t i;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
         r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
-    can = can && status == LMC_OK;
-    for (i = 0; can && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *f = lmc__file_at(r, i);
-        const lmc__stream *stream = lmc__stream_of(r, f);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL && stream->n_files == 1;
-        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
-            }
-        }
+    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *const f = lmc__file_at(r, i);
+        can = lmc__is_file_in_place(r, f,
+                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
     }
     lmc__free_buffer(&items);
     if (status == LMC_OK) *result = can;
@@ -14396,16 +14352,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 /* == snapshot/open.h =========================================================================== */
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
- * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
+ * a reader with more behind it:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
- * pointers to functions, read_run and free_extra: reader.h does not include salvage.
- *
- * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
- * caller's, and must stay until the reader is freed. */
+ * So one pointer is both. What differs is reached by read_run and free_extra. source and options
+ * are copied; what they point to is the caller's, and must stay until the reader is freed. */
 
 /* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
 static void lmc__share_meter(lmc_reader *r)
@@ -14419,11 +14372,8 @@ static void lmc__share_meter(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
- * is freed like one that was opened: everything in it is zero, or valid.
- *
- * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
- * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
- * nothing, and freed in any case. */
+ * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
+ * several MiB, is lent where the caller says so: readers of a chain are used one at a time. */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,

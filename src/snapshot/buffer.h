@@ -2,11 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
- * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
- *
- * data moves when it grows: what points into it does so only while nothing is appended. Elements of
- * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
+ * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
+ * of an array in a buffer are as aligned as malloc's. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;

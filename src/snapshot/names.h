@@ -5,11 +5,9 @@
 #include "snapshot/sha256.h"
 #include "snapshot/order.h"
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {

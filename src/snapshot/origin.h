@@ -82,9 +82,9 @@ typedef struct lmc__origin {
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
- * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
- * when they are read. On errors the origin is to be freed all the same. */
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
+ * that its files and tensors are said to have; whether its bytes are theirs shows when they are
+ * read. On errors the origin is to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                         const lmc_base *base, void *alloc_user)
 {
@@ -313,12 +313,6 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* File `number` has been described. */
-static int lmc__is_listed(const lmc__origin *o, uint64_t number)
-{
-    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
-}
-
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
@@ -337,34 +331,30 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
-static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+/* Segment s of the run, which has a prediction, maps to bytes that are there. */
+static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                          const lmc__segment *s, enum lmc_status not_in_base)
 {
-    uint64_t item_size;
-    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
-    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
-    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
-}
-
-/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
-static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
-{
-    return lmc__can_read_back(o, s->base - 1, s->base_offset,
-                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
-}
-
-/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
- * a file behind it is not. */
-static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
-                                       const lmc__segment *s)
-{
-    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    const enum lmc_status refused =
+        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
+    const size_t number = s->base - 1;
     uint64_t size;
-    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
-                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+        LMC__CHECK(
+            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+            refused);
+        return LMC_OK;
+    }
+    if (run->prediction == LMC__PREDICT_BASE) {
+        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
+        size = lmc__item_size(o, lmc__get_item(o, number));
+    } else { /* of a file that is known by the run's section */
+        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        LMC__TRY(lmc__get_text_size(f, &size));
+    }
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
     return LMC_OK;
 }
 
@@ -377,13 +367,9 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        if (s->base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
-        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
-        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
-    }
+    for (i = 0; i < run->n_segments; i++)
+        if (run->segments[i].base)
+            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
     return LMC_OK;
 }
 
@@ -420,41 +406,40 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
- * that. In place, streams are files. */
-static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
+ * file_number is SIZE_MAX if it has none. In place, streams are files. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                              uint64_t at)
 {
     lmc__place place;
+    place.file_number = SIZE_MAX;
+    place.start = lmc__prediction_scale(run) * at;
+    if (s->base == 0) return place;
     if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
-        place.start = s->base_offset;
+        place.start += s->base_offset;
     } else if (o->in_place) {
         place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
-        place.start = s->start;
+        place.start += s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
         place.file_number = item->file_number;
-        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
+        place.start += (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
     return place;
 }
 
-/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
- * and is best read at once. */
-static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
-                          size_t file_number, uint64_t start)
-{
-    lmc__place place;
-    if (s->base == 0) return 0;
-    place = lmc__locate(o, run, s);
-    return place.file_number == file_number && place.start == start;
-}
-
 /* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
  * elements, so a conversion has them, too; it reads twice the bytes. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
-                                       uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
+                                       uint8_t *dst, size_t size)
 {
+    const size_t file_number = place->file_number;
+    const uint64_t start = place->start;
+    if (file_number == SIZE_MAX) {
+        memset(dst, 0, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_TEXT) {
         lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
         return LMC_OK;
@@ -485,19 +470,17 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        if (s->base == 0) {
-            memset(dst, 0, part);
-        } else {
-            lmc__place from = lmc__locate(o, run, s);
-            from.start += scale * at;
-            for (; part < size; i++) { /* segments that are read with this one */
-                s = &run->segments[i + 1];
-                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s->size);
-            }
-            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        for (; part < size; i++) { /* segments that are read with this one */
+            lmc__place next;
+            s = &run->segments[i + 1];
+            next = lmc__locate(o, run, s, 0);
+            if (next.file_number != from.file_number || next.start != from.start + scale * part)
+                break;
+            part += (size_t)lmc__min64(size - part, s->size);
         }
+        LMC__TRY(lmc__read_place(o, run, &from, dst, part));
         dst += part;
         offset += part;
         size -= part;

@@ -6,22 +6,18 @@
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
+ * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
  *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
+ *    lowest, so the bound holds for the chain. */
 
 /* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
+ * after another, up to so many bytes. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -96,9 +92,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
+/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
+ * it may; those that a decoder makes on the way through a file share what they may cost. Returns
+ * whether it is to be ended: it is the outermost. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -122,8 +118,8 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
- * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
+ * how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
  *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
@@ -131,12 +127,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     ...
  *     blocks of 1 MiB      |       x       |    y      |
  *
- * Small blocks are missed often, large ones cost much; whoever stays within all accounts can be
- * read. A prediction that one cannot pay for is not made: that costs size, for a tensor of less
- * than a block's 64th part, in a place that nobody was near.
- *
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+ * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
+ * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
+ * and the window that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
