@@ -210,8 +210,7 @@ static int copy_view(struct extract *e)
         if (e->slice.count[i] == 0) return CODE_OK;
         extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
     }
-    if (extent > SIZE_MAX)
-        return fail(CODE_ERROR, view->name, "is too large for this machine");
+    if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
     span = (unsigned char *)resize(NULL, (size_t)extent, 1);
     memset(&g, 0, sizeof g);
     g.span = span;
@@ -220,8 +219,8 @@ static int copy_view(struct extract *e)
     g.counts = e->slice.count;
     g.strides = view->strides;
     status = read_counted(e->archive, e->file, view->offset + start, span, (size_t)extent);
-    code = status == LMC_OK ? CODE_OK
-                            : fail_damage(e->archive, status, e->file, view->offset + start);
+    code =
+        status == LMC_OK ? CODE_OK : fail_damage(e->archive, status, e->file, view->offset + start);
     while (code == CODE_OK && (n = gather_elements(&g, e->window, CHUNK_SIZE)) > 0) {
         (void)resolve_flags(e->window, n, view->dtype, view->flags);
         code = write_elements(e, e->window, n);
