@@ -17506,7 +17506,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -17525,15 +17525,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -17563,6 +17557,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     if (!piece->in_tensor) return;
     lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
+}
+
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
@@ -20855,9 +20864,10 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
- * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
- * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
+ * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
+ * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
+ * AUTO.
  *
  * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
@@ -20878,13 +20888,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* A tensor of at least this many blocks starts a run of its own. */
-#define LMC__OWN_RUN_BLOCKS 4u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
- * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+ * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_TENSOR_SIZE 4096u
 
 /* A run that several tensors share, which is not predicted, ends behind one of them, by its name
  * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
@@ -20894,12 +20900,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
- * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
- * of networks of 64 to 320 columns). */
+ * would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
-#define LMC__SPANNING_SIZE 32768u
-#define LMC__SPANNING_PREDICTED_SIZE 98304u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
@@ -21270,12 +21272,9 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
-    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
-                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
-                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (run->prediction.conversion && gap % 2 != 0) return 0;
-    if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
@@ -21301,7 +21300,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
      * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
-    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    large = lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
@@ -21317,8 +21316,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end = t->offset + t->size;
     }
-    run->is_shared =
-        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
+    run->is_shared = i - first > 1;
     return end;
 }
 
@@ -22136,19 +22134,11 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
 /* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
-    const lmc__kernels *const k = w->coder.wave.k;
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
     d->fingerprints = lmc__index_fingerprints(&w->index);
-    while (d->absorbed < file->size) {
-        const uint8_t *const at = data + (size_t)d->absorbed;
-        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
-        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
-        piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
-    }
+    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
     if (w->options.content_hashes) {
         lmc__begin_hashes(&w->hasher, file);
         LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
@@ -22268,18 +22258,23 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+{
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
 /* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
@@ -22560,7 +22555,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -22572,10 +22566,8 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
@@ -22596,7 +22588,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -22608,9 +22599,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);

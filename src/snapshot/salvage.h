@@ -104,6 +104,8 @@ struct lmc_salvage {
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
+    /* Those of the file at hand, as the digester finds them. */
+    lmc__buffer fingerprints;
 };
 
 /* Of a reader that is one's first member. */
@@ -118,6 +120,7 @@ static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *al
     visit(&s->range, alloc_user);
     visit(&s->verdicts, alloc_user);
     visit(&s->verdicts_at, alloc_user);
+    visit(&s->fingerprints, alloc_user);
 }
 
 /* -- blocks that were found -- */
