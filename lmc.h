@@ -62,7 +62,7 @@
  *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
  *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
  *              get_block
- *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
+ *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
@@ -14670,168 +14670,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 #endif
 
-/* == quantise/clusters.h ======================================================================= */
-
-/* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
- * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
- * best clustering are intervals.) All in integers, so every machine finds the same cells.
- *
- * Cost. With sums of counts, of count * i and of count * i^2 over all bins before, the cost of a
- * cell takes three subtractions and a division: sum of squares less sum^2 / count. It is rounded
- * up to a whole number, so what is found is the least within one for each cell.
- *
- * Cells at a price. Say that each cell costs a price more. Then the best cut of the first i bins is
- *
- *   best[i] = min over begin < i of  best[begin] + cost(begin, i) + price
- *
- * and k is gone. The cost is a Monge array, cost(a, c) + cost(b, d) <= cost(a, d) + cost(b, c) for
- * a <= b <= c <= d, so a later begin that is once better than an earlier one stays better for all
- * later ends. A queue then holds, for the ends still to come, which begin is best from where on; a
- * new begin takes over at the end of the queue, from a place that is found by halving. That is
- * O(n log n) in time, O(n) in memory (Galil, Park: A linear-time algorithm for concave
- * one-dimensional dynamic programming, 1990).
- *
- * The price. The least cost for k cells falls convexly as k grows, again by Monge, so each price
- * has a number of cells that is best, fewer the higher the price: the price is found by halving,
- * and the cells are the best of their number. Several numbers are best at once only at single
- * prices, where the queue takes one of them: then there are fewer than k cells, which are the best
- * of theirs. Some dozen prices are tried. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-
-#define LMC__MAX_BINS 4096u
-/* Sum of counts: sums of count * i^2 stay below 2^43, and the square of count * i, which is 2^31 at
- * most, below 2^64. */
-#define LMC__MAX_COUNT ((uint32_t)1 << 19)
-
-/* Arrays of sums and of results have an entry for each number of bins from the first, 0 to n. */
-typedef struct lmc__clusters {
-    size_t n;
-    uint32_t count[LMC__MAX_BINS + 1];
-    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];      /* the least cost, prices included */
-    uint16_t begin[LMC__MAX_BINS + 1];     /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1];     /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1]; /* the queue: begins, in ascending order, */
-    uint16_t from[LMC__MAX_BINS + 1];      /* and the first end for which each is best */
-} lmc__clusters;
-
-/* Counts are halved until their sum is in range; bins that have any keep at least one. */
-static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0;
-    unsigned shift = 0;
-    size_t i;
-    for (i = 0; i < n; i++) total += counts[i];
-    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
-    c->n = n;
-    c->count[0] = 0;
-    c->sum[0] = c->square[0] = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
-        c->count[i + 1] = c->count[i] + count;
-        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
-        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
-    }
-}
-
-/* Sum of squared distances of bins [a, b) to their mean; rounded up. Distances are taken from bin
- * a: smaller numbers, whose square fits. */
-LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
-{
-    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a;
-    if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
-           sum * sum / count;
-}
-
-/* The least cost of the first `end` bins whose last cell is [begin, end), without its price. */
-LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t end)
-{
-    return c->best[begin] + lmc__cell_cost(c, begin, end);
-}
-
-/* The best cells at a price; returns their number. The queue is [head, tail).
- *
- *     ends still to come    i   i+1  ...                                  n
- *     best begin          | candidate[head] | candidate[head + 1] | ... |     all below i
- *                                             ^ from[head + 1]
- *
- * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
- * begins. Each begin enters and leaves the queue once, and is looked for by halving once:
- * n log n. */
-static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
-{
-    const size_t n = c->n;
-    size_t head = 0, tail = 1, i;
-    c->best[0] = 0;
-    c->cells[0] = 0;
-    c->candidate[0] = 0;
-    c->from[0] = 1;
-    for (i = 1; i <= n; i++) {
-        size_t j;
-        while (head + 1 < tail && c->from[head + 1] <= i) head++;
-        j = c->candidate[head];
-        c->best[i] = lmc__cut_cost(c, j, i) + price;
-        c->begin[i] = (uint16_t)j;
-        c->cells[i] = (uint16_t)(c->cells[j] + 1);
-        if (i == n) break;
-        /* i becomes a candidate. Those at the end of the queue go, if i is as good where they
-         * begin to be best: they never are. */
-        while (tail - 1 > head && lmc__cut_cost(c, i, c->from[tail - 1]) <=
-                                      lmc__cut_cost(c, c->candidate[tail - 1], c->from[tail - 1]))
-            tail--;
-        j = c->candidate[tail - 1];
-        if (lmc__cut_cost(c, i, n) <= lmc__cut_cost(c, j, n)) {
-            /* i takes over from j, after the first end for which j is best. */
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n;
-            while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (lmc__cut_cost(c, i, middle) <= lmc__cut_cost(c, j, middle)) high = middle;
-                else low = middle + 1;
-            }
-            c->candidate[tail] = (uint16_t)i;
-            c->from[tail++] = (uint16_t)low;
-        }
-    }
-    return c->cells[n];
-}
-
-/* At most k cells; returns how many. ends: of each. The first price is about half of what would be
- * right for bins of equal counts: there the cost of j cells is all / j^2, and from j to j + 1 cells
- * it falls by 2 * all / j^3. */
-static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
-{
-    const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1;
-    unsigned n = lmc__cut_cells(c, high), i;
-    size_t end;
-    while (n > k) {
-        low = high;
-        high = 4 * high;
-        n = lmc__cut_cells(c, high);
-    }
-    /* The price low has more than k cells, or is 0; high has at most k. Until they are exactly k,
-     * or the price is known to a 4096th. */
-    while (n != k && high - low > high / 4096 + 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        const unsigned found = lmc__cut_cells(c, middle);
-        if (found > k) low = middle;
-        else {
-            high = middle;
-            n = found;
-        }
-    }
-    n = lmc__cut_cells(c, high);
-    for (i = n, end = c->n; i > 0; i--) {
-        ends[i - 1] = (uint16_t)end;
-        end = c->begin[end];
-    }
-    return n;
-}
-
-#endif
-
 /* == quantise/fit_sample.h ===================================================================== */
 
 /* The state of a fit, and its sample.
@@ -14851,6 +14689,17 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
+ * kind. */
+#define LMC__MAX_BINS 4096u
+#define LMC__CELL_ROUNDS 4u
+typedef struct lmc__cells {
+    uint64_t count[LMC__MAX_BINS + 1],
+        sum[LMC__MAX_BINS + 1]; /* of counts, count * i; of bins before */
+    uint32_t means[256];        /* in 256ths of a bin */
+    uint16_t ends[256];
+} lmc__cells;
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -14867,12 +14716,9 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
-    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
-    uint32_t zeros;
-    /* Of k-means: counts of its bins, and where its cells end. */
+    /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    lmc__clusters clusters;
+    lmc__cells cells;
 } lmc__fit;
 
 /* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
@@ -14911,30 +14757,6 @@ static uint64_t lmc__get_stride(const lmc_quantizer *q)
 static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 {
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-}
-
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride. */
-static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__get_stride(q);
-    uint64_t at, seen = 0;
-    size_t i;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
 }
 
 /* The first and the last point that occur; 0, 0 if none does. */
@@ -15018,7 +14840,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
                                scale =
                                    mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
                 scales[group] = (uint16_t)(scale < largest ? scale : largest);
@@ -15120,10 +14942,8 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *   NMSE      the sum of squared changes, over the sum of squares
  *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
  *
- * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
- * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
- * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
- * no such pass: its relative errors do not depend on where the elements lie. */
+ * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
+ * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -15153,75 +14973,27 @@ static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
     return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
 }
 
-/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
- * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
- * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
- * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
-static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+/* The error of n magnitudes on a logarithmic grid, from squares12: 12 times the sum of their
+ * squared errors, in points. (An even error within one point has the mean square 1/12.) One point
+ * is `step` of the 2^23 numbers of an octave. There a float x = 2^e * m, 1 <= m < 2, is off by 2^e
+ * times the error in octaves, so by the error over m in proportion. In octaves that are evenly
+ * filled by logarithm, the mean of 1 / m^2 is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln
+ * 2) = 0.541. An update moves half as far as its second moment, by the root. */
+static lmc__q32 lmc__log_error(const lmc__fit *f, uint64_t squares12)
 {
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
-    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
-     * from units of 2^-32. */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
-    return (lmc__q32)(a >> shift);
-}
-
-/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error), times 2^32: 11818. */
-#define LMC__BF16_ERROR ((lmc__q32)11818)
-
-/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
- * number.)
- *
- * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
- * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
- * they are counted in scales themselves. */
-static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc__quant_params *const q = &f->q->params;
-    uint64_t power = 0; /* sum of squares, in points */
+    /* (step / 2^23)^2 * 0.541 / 12 in 2^-46, and squares12 / n in 2^-8; step is at most 2^24. Both
+     * are cut so that their product fits; shift: from that to units of 2^-32. */
+    const uint64_t step = f->q->params.grid.step;
+    uint64_t a = step * step / 12 * 541 / 1000, b = f->total ? squares12 * 256 / f->total : 0;
+    int shift = 46 + 8 - 32;
     lmc__q32 error;
-    uint32_t s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__root_q32(error);
-    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+    for (; a >> 32; a >>= 1) shift--;
+    for (; b >> 31; b >>= 1) shift--;
+    error = shift < 0 || a * b >> shift > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)(a * b >> shift);
+    return f->q->info.loss.measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) / 2 : error;
 }
 
-/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
- * point's width, squared, a 12th. Elements that became zero have one, too. */
-static lmc__q32 lmc__even_error(const lmc__fit *f)
-{
-    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
-    return lmc__estimate_error(f, f->total + lost);
-}
-
-/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
- * estimates were up to 0.7 % below the truth. */
+/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
@@ -15281,39 +15053,24 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
     lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
 }
 
-/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
- * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
- * its mantissa, of 8 bits, 31. */
-LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+/* The unit for elements of all groups: a 2^16th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^31 units of 64 bits. */
+static double lmc__find_unit(const lmc_quantizer *q)
 {
-    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
-    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
-}
-
-/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
- * finds the unit for the next one. */
-static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
-{
-    const uint64_t stride = lmc__get_stride(f->q);
-    uint64_t at;
+    uint16_t largest = LMC__LEAST_SCALE;
     size_t i;
-    *largest = LMC__MIN_SCALE;
-    for (at = 0; at < f->q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(f->q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) {
-            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
-            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
-        }
-    }
-    return LMC_OK;
+    for (i = 0; i < q->n_groups; i++)
+        if (q->params.scales[i] > largest) largest = q->params.scales[i];
+    return lmc__power(15 + 127 - (largest >> 7));
 }
 
 /* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
  * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
- * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
- * predicted. */
+ * would be all of them. So are zeros, which are restored as zeros. Symbols are left in f->symbols.
+ *
+ * unit: of elements that are not predicted. An update is counted in its scale, which is the divisor
+ * of the update within 6 %. It is below 2^15 scales: times 2^24, over the scale's power of two,
+ * makes 40 bits, and over twice its mantissa, of 8 bits, 31. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -15336,42 +15093,49 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     for (i = 0; i < n; i++) {
         const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
         if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
-        if (q->is_predicted)
-            lmc__add_update_loss(
-                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
-        else lmc__add_loss(sums, v, w, unit, 1);
+        if (q->is_predicted) {
+            const uint32_t scale =
+                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
+            lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)),
+                          2 * (int64_t)(0x80 | (scale >> 16 & 0x7F)));
+        } else lmc__add_loss(sums, v, w, unit, 1);
     }
 }
 
-/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
+ * stands for as many as are in a stride.
  *
- * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
- * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
- * ratio of sums in which they have no part. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+ * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
+ * additions, no width of vectors and no option of a compiler changes them. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
-    const lmc_quantizer *const q = f->q;
+    lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__get_stride(q);
+    const double unit = lmc__find_unit(q);
     lmc__losses sums = {{0, 0}, {0, 0}};
-    double unit = 1;
-    uint64_t at;
-    if (!q->params.is_predicted) {
-        uint32_t largest;
-        LMC__TRY(lmc__find_largest(f, &largest));
-        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-    }
+    uint64_t at, seen = 0;
+    memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
-        size_t i, part;
+        size_t i, j, part;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
             part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            lmc__add_losses(f, at, i, part, unit, &sums);
+            if (error) lmc__add_losses(f, at, i, part, unit, &sums);
+            else
+                (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x + 4 * i,
+                                        f->s ? f->s + 4 * i : NULL, at + i, part);
+            for (j = 0; j < part; j++) f->counts[f->symbols[j]]++;
         }
+        seen += n;
     }
-    *error = lmc__wide_fraction(sums.lost, sums.all);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    if (error) *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (error && q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
     return LMC_OK;
 }
 
@@ -15381,10 +15145,9 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
  *
- * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
- * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
- * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
- * in front of the arithmetic that they have anyway.
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it. So the
+ * tensor becomes a histogram, a table is some hundred bytes, and decoders need one lookup in front
+ * of the arithmetic that they have anyway.
  *
  *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
  *
@@ -15393,31 +15156,98 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
- * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
- * two may be rounded to one symbol. */
-static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+/* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
+static uint32_t lmc__cube_root(uint64_t v)
+{
+    uint64_t root = 0, bit;
+    for (bit = (uint64_t)1 << 20; bit; bit >>= 1)
+        if ((root | bit) * (root | bit) * (root | bit) <= v) root |= bit;
+    return (uint32_t)root;
+}
+
+static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
+{
+    return c->count[to] - c->count[from];
+}
+
+/* Cuts anew: where there are many cells, they are best if their number grows with the cube root of
+ * the density of what is in them (Panter, Dite: Quantization distortion in pulse-count modulation,
+ * 1951). Densities are those of the cells as they are. The last bin is not empty. */
+static void lmc__spread_cells(lmc__cells *c, unsigned k)
+{
+    uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
+    uint16_t ends[256];
+    size_t from = 0;
+    unsigned i, j = 0;
+    for (i = 0; i < k; i++) {
+        const uint64_t width = c->ends[i] - from;
+        weights[i] = lmc__cube_root(lmc__count_cell(c, from, c->ends[i]) * width * width << 12);
+        all += weights[i];
+        from = c->ends[i];
+    }
+    for (i = 0, from = 0; i < k; i++) {
+        for (; j < k && all * (j + 1) <= (before + weights[i]) * k; j++)
+            ends[j] =
+                (uint16_t)(from + (all * (j + 1) / k - before) * (c->ends[i] - from) / weights[i]);
+        before += weights[i];
+        from = c->ends[i];
+    }
+    memcpy(c->ends, ends, k * sizeof ends[0]);
+}
+
+/* The means of all cells, an empty one's where it is; then cells end halfway between these. */
+static void lmc__move_cells(lmc__cells *c, unsigned k)
+{
+    size_t from = 0;
+    unsigned i;
+    for (i = 0; i < k; i++) {
+        const uint64_t count = lmc__count_cell(c, from, c->ends[i]),
+                       sum = c->sum[c->ends[i]] - c->sum[from];
+        c->means[i] = count ? (uint32_t)((256 * sum + 128 * count) / count) : 256 * (uint32_t)from;
+        from = c->ends[i];
+    }
+    for (i = 0; i + 1 < k; i++)
+        c->ends[i] = (uint16_t)((c->means[i] + c->means[i + 1] + 255) / 512);
+}
+
+/* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
+ * neighbours, with small squared distances to their means. */
+static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+{
+    unsigned i, round, n_full = 0;
+    size_t bin;
+    c->count[0] = c->sum[0] = 0;
+    for (bin = 0; bin < n; bin++) {
+        c->count[bin + 1] = c->count[bin] + counts[bin];
+        c->sum[bin + 1] = c->sum[bin] + (uint64_t)counts[bin] * bin;
+        n_full += counts[bin] != 0;
+    }
+    if (n_full > k) {
+        for (i = 0; i < k; i++) c->ends[i] = (uint16_t)(n * (i + 1) / k);
+        for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__spread_cells(c, k);
+    } else { /* a cell for each; those that are left over are empty, in front */
+        memset(c->ends, 0, sizeof c->ends);
+        for (bin = n, i = k; bin > 0; bin--)
+            if (counts[bin - 1]) c->ends[--i] = (uint16_t)bin;
+    }
+    for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__move_cells(c, k);
+}
+
+/* Cells of neighbouring symbols, by bins of 2^shift symbols; centres: their means, in ascending
+ * order. Returns how many of at most k there are: the means of two may be rounded to one symbol. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
 {
     uint32_t first, last, s;
-    unsigned shift = 0, n_cells, i, n = 0;
+    unsigned shift = 0, i, n = 0;
     lmc__find_range(f, &first, &last);
-    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
-    while ((last - first) >> shift >= max_bins) shift++;
+    while ((last - first) >> shift >= LMC__MAX_BINS) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol;
-        if (count == 0) continue; /* a cell that no symbol is in needs no code */
-        /* The mean bin, plus a half: the middle of its symbols. */
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        centres[n++] = symbol;
+    lmc__find_cells(&f->cells, f->bins, ((last - first) >> shift) + 1, k);
+    for (i = 0; i < k; i++) {
+        const uint32_t symbol =
+            (uint32_t)lmc__min64(first + ((uint64_t)f->cells.means[i] << shift >> 8), last);
+        if (n == 0 || symbol > centres[n - 1]) centres[n++] = symbol;
     }
     return n;
 }
@@ -15447,19 +15277,17 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
 }
 
 /* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
- * sample and the table when coded, times 2^16. Returns the estimated error. */
-static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+ * sample and the table when coded, times 2^16. Returns 12 times the sum of squared errors, in
+ * points: see lmc__log_error. */
+static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc__quant_params *const q = &f->q->params;
     const uint32_t zero = lmc__zero_symbol(&q->grid);
-    /* 16 bins to a code are enough; of small tensors, time counts more */
-    const size_t max_bins =
-        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
     uint32_t s, codes[256] = {0}, centres[256];
     uint64_t squares12 = 0;
     unsigned n, code;
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
-    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, centres);
     lmc__set_table(q, centres, n, k);
     /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
@@ -15474,7 +15302,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     codes[0] += f->counts[0];
     *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
             ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__estimate_error(f, squares12);
+    return squares12;
 }
 
 /* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
@@ -15523,16 +15351,15 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
  * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
- * over the interval of each point; then the grid is used and the loss measured, and made finer
- * until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
+ * then a coarser one, until it is within the bound. What is reported is what was measured. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
- * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
-#define LMC__MAX_GUESSES 32u
+/* Grids that are measured, and the first ones of these, which may become coarser: so many get
+ * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
+#define LMC__MAX_COARSER 4u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -15621,9 +15448,9 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     if (step == 0) return LMC_OK;
     q->grid.step = (uint32_t)step;
     lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
+    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
                     : step >> 24                    ? LMC__Q32_MAX
                                                     : (lmc__q32)step << 8;
     fitted->found = 1;
@@ -15640,66 +15467,41 @@ static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
 }
 
 /* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+ * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
+ */
 static int32_t lmc__octaves(uint64_t ratio)
 {
     int32_t by = 0;
+    uint64_t x;
     for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
-    return by & ~(LMC__SCALE_STEP - 1);
+    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
+    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
+    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample.
- *
- * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
- * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
-static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
-{
-    unsigned guess;
-    int is_off = 0;
-    *found = 0;
-    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
-     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
-    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
-        const lmc__q32 error = lmc__even_error(f);
-        if (error <= bound) {
-            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
-                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
-            const int32_t by = lmc__octaves(ratio);
-            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
-            lmc__coarsen(f->q, by);
-        } else {
-            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
-            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_sample(f, &is_off));
-    }
-    *found = !is_off;
-    return LMC_OK;
-}
-
-/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
- * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
- * hair. */
+/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
+ * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
+ * finer, by what is missing and a step, lest the next one miss again by a hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
-    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
-    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
-    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
-        uint64_t ratio;
-        int is_off;
-        lmc__narrow_grid(f, fitted);
-        LMC__TRY(lmc__measure_loss(f, &fitted->error));
-        if (fitted->error <= bound) return LMC_OK;
-        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
-        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
-        lmc__reset_grid(&f->q->params.grid);
-        LMC__TRY(lmc__count_sample(f, &is_off));
-        if (is_off) break;
+    int is_off = 0, was_above = 0;
+    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
+        const int is_above = fitted->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
+        if (is_above && i == 0) break; /* the finest is too coarse */
+        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
+            fitted->found = 1;
+            lmc__narrow_grid(f, fitted);
+            break;
+        }
+        was_above |= is_above;
+        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
+        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     }
-    fitted->found = 0;
     return LMC_OK;
 }
 
@@ -15720,7 +15522,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
  *
  * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
@@ -15805,18 +15607,17 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
  * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+ * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
+static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, error, &is_off));
     if (is_off && grid->is_log && f->q->params.width == 4) {
         grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, &is_off));
+        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     }
     if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    f->zeros = f->counts[0];
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
@@ -15825,13 +15626,16 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
+    uint64_t squares12;
+    int is_off;
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
+    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     fitted->n_codes = q->params.table_size + 1;
     fitted->found = 1;
     return LMC_OK;
@@ -15876,7 +15680,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     if (o->bits == 0 && q->params.grid.is_log)
         LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
-        LMC__TRY(lmc__find_fine_grid(f));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
         if (q->info.is_lossless) return LMC_OK;
         if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
         else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
@@ -15954,7 +15758,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->zeros = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -17054,7 +16857,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -17073,15 +16876,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -17111,6 +16908,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     if (!piece->in_tensor) return;
     lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
+}
+
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
@@ -20166,9 +19978,10 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
- * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
- * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
+ * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
+ * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
+ * AUTO.
  *
  * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
@@ -20189,13 +20002,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* A tensor of at least this many blocks starts a run of its own. */
-#define LMC__OWN_RUN_BLOCKS 4u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
- * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+ * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_TENSOR_SIZE 4096u
 
 /* A run that several tensors share, which is not predicted, ends behind one of them, by its name
  * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
@@ -20205,12 +20014,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
- * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
- * of networks of 64 to 320 columns). */
+ * would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
-#define LMC__SPANNING_SIZE 32768u
-#define LMC__SPANNING_PREDICTED_SIZE 98304u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
@@ -20582,12 +20387,9 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
-    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
-                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
-                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (run->prediction.conversion && gap % 2 != 0) return 0;
-    if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
@@ -20613,7 +20415,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
      * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
-    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    large = lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
@@ -20629,8 +20431,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end = t->offset + t->size;
     }
-    run->is_shared =
-        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
+    run->is_shared = i - first > 1;
     return end;
 }
 
@@ -21447,19 +21248,11 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
 /* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
-    const lmc__kernels *const k = w->coder.wave.k;
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
     d->fingerprints = lmc__index_fingerprints(&w->index);
-    while (d->absorbed < file->size) {
-        const uint8_t *const at = data + (size_t)d->absorbed;
-        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
-        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
-        piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
-    }
+    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
     if (w->options.content_hashes) {
         lmc__begin_hashes(&w->hasher, file);
         LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
@@ -21579,18 +21372,23 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+{
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
 /* What the file may use, as its header says before anything of it is known. With a read_back runs
@@ -21854,7 +21652,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -21866,10 +21663,8 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
@@ -21890,7 +21685,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -21902,9 +21696,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
