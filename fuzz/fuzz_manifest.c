@@ -58,7 +58,6 @@ static FILE *silence;
 #include "../cli/input/base.c"
 #include "../cli/input/common.c"
 #include "../cli/input/damage.c"
-#include "../cli/input/depths.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
 #include "../cli/input/lost.c"

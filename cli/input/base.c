@@ -377,8 +377,10 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
     for (int attempt = 0; attempt < 2; attempt++) {
         for (struct base *view = b; view; view = next_view(b, view))
             if (view->state >= BASE_IDENTIFIED &&
-                memcmp(view->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) == 0)
+                memcmp(view->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) == 0) {
+                b->is_used = 1;
                 return view;
+            }
         if (attempt == 1 || delta->fd < 0) break;
         if (!delta->reader && try_archive_index(delta, NULL) != LMC_OK) break;
         *code = make_view(b, delta->reader, o);
@@ -630,5 +632,7 @@ void free_bases(struct bases *bases)
         free(b);
     }
     free(bases->list);
-    free_search(bases);
+    free_places(&bases->places);
+    free((void *)bases->search);
+    free(bases->others);
 }

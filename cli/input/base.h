@@ -87,15 +87,14 @@ struct base {
     struct base *next_found;
     struct bases *all;
     enum base_state state;
-    int is_archive;   /* when open: a snapshot, else files */
-    int is_known;     /* to be a snapshot, by a look from outside */
-    int is_directory; /* and if snapshots lie in it, a place to look */
-    int is_place;
-    int is_used;          /* something is coded against it */
-    int is_visited;       /* its own base is being looked for */
-    int is_target;        /* of lmc apply, which knows what to do with a half */
-    int is_damaged;       /* a snapshot: it cannot be read */
-    int is_subject;       /* what the user asks about: no copy may stand in for it */
+    int is_archive; /* when open: a snapshot, else files */
+    int is_known;   /* to be a snapshot, by a look from outside: then its fingerprint is that */
+    int is_place;   /* a directory in which snapshots lie */
+    int is_used;    /* something is coded against it */
+    int is_visited; /* its own base is being looked for */
+    int is_target;  /* of lmc apply, which knows what to do with a half */
+    int is_damaged; /* a snapshot: it cannot be read */
+    int is_subject; /* what the user asks about: no copy may stand in for it */
     struct base *instead; /* of a damaged one: what is read (stand_in.h); NULL: there is none */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
@@ -176,9 +175,6 @@ void free_bases(struct bases *bases);
 
 /* Adds a directory where bases are looked for. It must outlive the bases. */
 void add_search(struct bases *bases, const char *directory);
-
-/* What free_bases() frees of them. */
-void free_search(struct bases *bases);
 
 /* Prints where the links of a delta's chain are, from its base down, as far as that can be told
  * without reading them; "missing" for the first that is nowhere. */
