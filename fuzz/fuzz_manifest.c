@@ -62,7 +62,6 @@ static FILE *silence;
 #include "../cli/input/links.c"
 #include "../cli/input/lost.c"
 #include "../cli/input/metadata_beside.c"
-#include "../cli/input/opened.c"
 #include "../cli/input/places.c"
 #include "../cli/input/replica.c"
 #include "../cli/input/second_look.c"

@@ -13,7 +13,7 @@
 #include "policy.h"
 #include "../../formats/roles.h"
 #include "../format/tensors.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 #include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/memory.h"

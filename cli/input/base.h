@@ -62,12 +62,11 @@
 #include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
 #include "archive.h"
-#include "opened.h"
+#include "source.h"
 #include "replica.h"
 
 struct bases;
 struct common;
-struct source;
 
 /* Key of the metadata: the name of the base without its directory, for messages. */
 #define BASE_KEY "lmc.base"
@@ -76,7 +75,8 @@ struct base_file {
     char *path, *full; /* in the snapshot; to open it */
     struct stat st;    /* when it was identified */
     lmc_file file;
-    lmc_tensor *tensors;
+    lmc_tensor *tensors;         /* those of the file, identified; or */
+    struct container *container; /* of what is only read; NULL: it holds none */
 };
 
 enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
@@ -119,9 +119,6 @@ int identify_base(struct base *b, const struct common *o);
 
 /* is_strict: a file must be what its name says, otherwise it is plain bytes. */
 int identify_base_as(struct base *b, int is_strict, const struct common *o);
-
-/* The base itself, then its views; NULL: no more. */
-struct base *next_view(const struct base *b, const struct base *view);
 
 /* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
  * of foreign-bases.md, and for what was looked at before the second, too. */
@@ -172,6 +169,16 @@ struct base *add_base(struct bases *bases, const char *name);
 int check_bases(const struct common *o);
 
 void free_bases(struct bases *bases);
+void close_base(struct base *b);
+
+/* Opens what is at path: a snapshot, or files that have tensors (a->plain is not NULL then), or a
+ * directory of them, which are those of p. Nothing is read of these but headers. To be closed in
+ * any case, by close_archive() and close_base(). */
+int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
+                          const struct common *o);
+
+/* Refuses an output (NULL: there is none) in the place of one of the files. */
+int protect_plain(const struct base *p, const char *output);
 
 /* Adds a directory where bases are looked for. It must outlive the bases. */
 void add_search(struct bases *bases, const char *directory);

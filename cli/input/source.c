@@ -12,11 +12,11 @@
 
 #include "../format/container.h"
 #include "../format/view.h"
-#include "opened.h"
 #include "common.h"
 #include "lost.h"
 #include "metadata_beside.h"
 #include "side_file.h"
+#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -207,6 +207,38 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
     s->taken += *got;
     progress_add(*got);
     return s->error ? LMC_ERR_READ : LMC_OK;
+}
+
+/* -- one of many files -- */
+
+int fail_changed(const char *path)
+{
+    return fail(CODE_ERROR, path,
+                "was changed while it was being read; try again when nobody writes to it");
+}
+
+void close_opened(struct opened *f)
+{
+    if (f->path) close(f->fd);
+    f->path = NULL;
+}
+
+int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
+                void *dst, size_t size)
+{
+    struct stat now_st;
+    int error;
+    if (f->path != path) {
+        close_opened(f);
+        f->fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (f->fd < 0) return fail_errno(path, errno, "cannot open it");
+        f->path = path;
+        if (fstat(f->fd, &now_st) != 0 || !same_state(&now_st, st)) return fail_changed(path);
+    }
+    error = read_at(f->fd, offset, dst, size);
+    return error > 0 ? fail_errno(path, error, "cannot read it")
+           : error   ? fail_changed(path)
+                     : CODE_OK;
 }
 
 /* -- trees of sources -- */

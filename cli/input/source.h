@@ -58,6 +58,21 @@ int identify_source(struct source *s, const struct common *o);
 /* As lmc_stream asks; user: a source. */
 enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);
 
+/* Reports that the file was changed under our hands; CODE_ERROR. */
+int fail_changed(const char *path);
+
+/* Random access to many files, of which one is open at a time: that one. */
+struct opened {
+    int fd;
+    const char *path; /* NULL: none */
+};
+
+void close_opened(struct opened *f);
+
+/* st: when it was looked at; nobody may have written to it since then. */
+int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
+                void *dst, size_t size);
+
 /* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
  * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
 int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o);

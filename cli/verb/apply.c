@@ -12,7 +12,7 @@
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 #include "../input/common.h"
 #include "../input/links.h"
 #include "../input/second_look.h"

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../input/opened.h"
+#include "../input/source.h"
 #include "../sys/io.h"
 #include "../sys/names.h"
 #include "../sys/report.h"

@@ -16,7 +16,6 @@
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -611,7 +610,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     const struct common *o = &given->common;
     char *led = NULL;
     struct archive a;
-    struct plain plain;
+    struct base plain;
     struct extract e;
     struct output out;
     struct attributes attributes;
@@ -647,7 +646,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     }
     container_free(&e.inside);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     free(led);
     return code;
 }

@@ -17,7 +17,6 @@
 #include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
@@ -433,13 +432,13 @@ int list_file(const char *path, const struct list_options *options)
 {
     const struct common *o = &options->common;
     struct archive a;
-    struct plain plain;
+    struct base plain;
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK && a.plain) list_plain(&plain, a.name, options);
     else if (code == CODE_OK && options->json) print_json(&a);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     return code;
 }

@@ -13,11 +13,11 @@
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
-static uint64_t count_tensors(const struct plain *p, uint64_t *size)
+static uint64_t count_tensors(const struct base *p, uint64_t *size)
 {
     uint64_t n = 0;
     *size = 0;
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->n_files; i++) {
         n += p->files[i].file.n_tensors;
         *size += p->files[i].file.size;
     }
@@ -39,6 +39,7 @@ static void print_line(const char *dtype, const lmc_tensor *t, const char *size)
 static void print_tensors(const struct container *c, const struct common *o)
 {
     char size[24];
+    if (!c) return;
     for (size_t i = 0; i < c->n_tensors; i++) {
         const lmc_tensor *t = &c->tensors[i];
         snprintf(size, sizeof size, "%llu", (unsigned long long)t->size);
@@ -57,7 +58,7 @@ static void print_tensors(const struct container *c, const struct common *o)
     }
 }
 
-static void print_plain(const struct plain *p, const char *name, const struct common *o)
+static void print_plain(const struct base *p, const char *name, const struct common *o)
 {
     uint64_t size;
     const uint64_t n = count_tensors(p, &size);
@@ -65,28 +66,27 @@ static void print_plain(const struct plain *p, const char *name, const struct co
     printf(": not compressed: %llu tensor%s, %llu bytes\n", (unsigned long long)n,
            n == 1 ? "" : "s", (unsigned long long)size);
     printf("    dtype    shape                        size  name\n");
-    for (size_t i = 0; i < p->n; i++) {
-        const struct plain_file *f = &p->files[i];
+    for (size_t i = 0; i < p->n_files; i++) {
+        const struct base_file *f = &p->files[i];
         const int is_directory = f->file.kind == LMC_FILE_DIRECTORY;
-        printf("  %-29s", is_directory ? "directory"
-                          : f->container.kind == CONTAINER_NONE
-                              ? "file"
-                              : container_name(f->container.kind));
+        printf("  %-29s", is_directory   ? "directory"
+                          : f->container ? container_name(f->container->kind)
+                                         : "file");
         if (is_directory) printf("%14s  ", "");
         else printf("%14llu  ", (unsigned long long)f->file.size);
         print_name(*f->path       ? f->path
                    : is_directory ? "(the directory itself)"
                                   : "(the file itself)");
         putchar('\n');
-        print_tensors(&f->container, o);
+        print_tensors(f->container, o);
     }
 }
 
 /* -- JSON -- */
 
-static void put_json_plain_file(struct json_writer *w, const struct plain_file *f)
+static void put_json_plain_file(struct json_writer *w, const struct base_file *f)
 {
-    const struct container *c = &f->container;
+    const struct container none = {0}, *c = f->container ? f->container : &none;
     json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "path", f->path);
     set_json(object, "kind",
@@ -113,7 +113,7 @@ static void put_json_plain_file(struct json_writer *w, const struct plain_file *
     end_json(w, '}');
 }
 
-static void print_json_plain(const struct plain *p, const char *name)
+static void print_json_plain(const struct base *p, const char *name)
 {
     struct json_writer w;
     json_t *object = (json_t *)check_memory(json_object());
@@ -126,12 +126,12 @@ static void print_json_plain(const struct plain *p, const char *name)
     begin_json(&w, NULL, '{');
     put_json_members(&w, object);
     begin_json(&w, "files", '[');
-    for (size_t i = 0; i < p->n; i++) put_json_plain_file(&w, &p->files[i]);
+    for (size_t i = 0; i < p->n_files; i++) put_json_plain_file(&w, &p->files[i]);
     end_json(&w, ']');
     end_json_line(&w);
 }
 
-void list_plain(const struct plain *p, const char *name, const struct list_options *options)
+void list_plain(const struct base *p, const char *name, const struct list_options *options)
 {
     if (options->json) print_json_plain(p, name);
     else print_plain(p, name, &options->common);

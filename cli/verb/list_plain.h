@@ -6,9 +6,9 @@
 
 #include "../sys/platform.h"
 
-#include "../input/plain.h"
+#include "../input/base.h"
 #include "list.h"
 
-void list_plain(const struct plain *p, const char *name, const struct list_options *options);
+void list_plain(const struct base *p, const char *name, const struct list_options *options);
 
 #endif
