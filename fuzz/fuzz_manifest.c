@@ -35,7 +35,6 @@ static FILE *silence;
 #include "../cli/sys/progress.c"
 #include "../cli/sys/made.c"
 #include "../cli/sys/printable.c"
-#include "../cli/sys/removal.c"
 #include "../cli/sys/replace.c"
 #include "../cli/sys/report.c"
 #include "../cli/sys/temporary.c"

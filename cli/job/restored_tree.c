@@ -225,7 +225,7 @@ static int publish_tree(struct restored_tree *t)
     int error, is_aside = 0;
     lock_temporary();
     error = t->replaced.n ? exchange_names(t->root, t->target, aside, &is_aside)
-                          : move_tree(t->root, t->target);
+                          : move_without_overwriting(t->root, t->target);
     if (!error && (is_aside || !t->replaced.n)) register_temporary(is_aside ? aside : NULL);
     unlock_temporary();
     if (error || !is_aside) free(aside);
