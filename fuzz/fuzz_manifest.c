@@ -39,35 +39,32 @@ static FILE *silence;
 #include "../cli/sys/report.c"
 #include "../cli/sys/temporary.c"
 #include "../cli/sys/tree.c"
-#include "../cli/format/container.c"
-#include "../cli/format/container_check.c"
-#include "../cli/format/dcp.c"
-#include "../cli/format/gguf.c"
+#include "../formats/container.c"
+#include "../formats/container_check.c"
+#include "../formats/dcp.c"
+#include "../formats/gguf.c"
 #include "../cli/format/hex.c"
 #include "../cli/format/json.c"
-#include "../cli/format/npy.c"
-#include "../cli/format/pickle.c"
+#include "../formats/npy.c"
+#include "../formats/pickle.c"
 #include "../cli/format/print.c"
-#include "../cli/format/safetensors.c"
+#include "../formats/safetensors.c"
 #include "../cli/format/tensors.c"
-#include "../cli/format/torch_save.c"
-#include "../cli/format/torch_views.c"
-#include "../cli/format/zip.c"
+#include "../formats/torch_save.c"
+#include "../formats/torch_views.c"
+#include "../formats/zip.c"
 #include "../cli/input/archive.c"
 #include "../cli/input/base.c"
 #include "../cli/input/common.c"
 #include "../cli/input/damage.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
-#include "../cli/input/lost.c"
-#include "../cli/input/metadata_beside.c"
+#include "../cli/input/source_tree.c"
 #include "../cli/input/places.c"
 #include "../cli/input/replica.c"
 #include "../cli/input/second_look.c"
-#include "../cli/input/side_file.c"
 #include "../cli/input/stand_in.c"
 #include "../cli/input/source.c"
-#include "../cli/input/source_links.c"
 #include "../cli/input/walk.c"
 #include "../cli/choose/policy.c"
 #include "../cli/verb/apply_journal.c"
@@ -75,7 +72,6 @@ static FILE *silence;
 #include "../cli/verb/apply_place.c"
 #include "../cli/verb/series_chain.c"
 #include "../cli/verb/series_manifest.c"
-#include "../cli/verb/series_open.c"
 
 #include "make.h"
 
@@ -221,11 +217,7 @@ static const struct series_options no_options;
 
 static int parse_series(struct series *s, const char *text, size_t size)
 {
-    memset(s, 0, sizeof *s);
-    s->directory = "directory";
-    s->manifest_path = copy_string("series.json", 11);
-    s->o = &no_options;
-    s->lock_fd = -1;
+    init_series(s, "directory", &no_options);
     return parse_manifest(s, text, size);
 }
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "policy.h"
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/damage.h"

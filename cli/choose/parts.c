@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "members.h"
-#include "../format/torch_save.h"
+#include "../../formats/torch_save.h"
 #include "../sys/memory.h"
 #include "../sys/search.h"
 

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * A checkpoint of many processes has each tensor in parts, along its first dimension, one for each
- * process: "w[0:256]", "w[256:512]" (format/torch_save.h). If there are more or fewer processes at
+ * process: "w[0:256]", "w[256:512]" (formats/torch_save.h). If there are more or fewer processes at
  * the next step, the parts are others:
  *
  *     base        |   w[0:512]    |   w[512:1024]  |

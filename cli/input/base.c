@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/hex.h"
 #include "../format/tensors.h"
 #include "archive.h"
@@ -18,7 +18,7 @@
 #include "places.h"
 #include "common.h"
 #include "walk.h"
-#include "side_file.h"
+#include "source_tree.h"
 #include "source.h"
 #include "stand_in.h"
 #include "../sys/attributes.h"
@@ -570,6 +570,12 @@ int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
                     "is not compressed, so it has no base: leave out --base (to compare the two, "
                     "use lmc diff or lmc stats --base)");
     return code;
+}
+
+const struct container *container_of(const struct base_file *f)
+{
+    static const struct container none;
+    return f->container ? f->container : &none;
 }
 
 int protect_plain(const struct base *p, const char *output)

@@ -177,6 +177,9 @@ void close_base(struct base *b);
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
                           const struct common *o);
 
+/* What the file holds, as far as its format tells. */
+const struct container *container_of(const struct base_file *f);
+
 /* Refuses an output (NULL: there is none) in the place of one of the files. */
 int protect_plain(const struct base *p, const char *output);
 

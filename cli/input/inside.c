@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "../../lmc.h"
-#include "../format/dcp.h"
-#include "../format/pickle.h"
-#include "../format/view.h"
+#include "../../formats/dcp.h"
+#include "../../formats/pickle.h"
+#include "../../formats/view.h"
 #include "archive.h"
 #include "common.h"
 #include "../sys/memory.h"

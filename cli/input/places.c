@@ -107,7 +107,7 @@ const struct place_entry *add_given_place(struct places *p, const char *path, si
     return add_place(p, path, 1, number);
 }
 
-static int compare_entry_names(const void *a, const void *b)
+static int compare_listed_names(const void *a, const void *b)
 {
     return compare_names(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
@@ -122,7 +122,7 @@ static void list_snapshots(struct listing *l, const char *directory)
     while ((entry = next_entry(stream, &error)) != NULL)
         if (has_suffix(entry->d_name)) add_entry(l, entry->d_name, 0);
     closedir(stream);
-    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entry_names);
+    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_listed_names);
 }
 
 void add_places(struct places *p, const char *directory)

@@ -15,10 +15,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 
-struct entry;
-struct listing;
 struct common;
 
 #define FIRST_LOOK ((size_t)64 << 10)
@@ -72,17 +70,5 @@ void close_opened(struct opened *f);
 /* st: when it was looked at; nobody may have written to it since then. */
 int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
                 void *dst, size_t size);
-
-/* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
- * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
-int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o);
-
-/* Names the files that cannot be opened, from that entry of the listing on; n: those that were
- * named already. Whoever gives up for one of them tells of all. */
-void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
-
-/* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
- * there is nothing else. */
-int is_stored(const struct entry *e, const struct listing *l);
 
 #endif

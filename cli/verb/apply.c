@@ -16,7 +16,7 @@
 #include "../input/common.h"
 #include "../input/links.h"
 #include "../input/second_look.h"
-#include "../input/side_file.h"
+#include "../input/source_tree.h"
 #include "../job/restored_links.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

@@ -10,6 +10,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/source.h"
+#include "../input/source_tree.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"

@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "../format/json.h"
-#include "../format/npy.h"
+#include "../../formats/npy.h"
 #include "../format/widen.h"
 #include "../input/archive.h"
 #include "../input/base.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <jansson.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/archive.h"

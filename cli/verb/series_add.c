@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_add.h"
+#include "series.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,10 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../format/hex.h"
 #include "../input/base.h"
 #include "../input/compare.h"
 #include "../input/common.h"
-#include "../input/lost.h"
+#include "../input/source_tree.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -20,23 +22,53 @@
 #include "../sys/report.h"
 #include "../sys/tree.h"
 #include "compress.h"
-#include "series_chain.h"
-#include "series_look.h"
 #include "series_manifest.h"
-#include "series_open.h"
-#include "series.h"
 
-struct newcomer {
-    char *path;
-    int is_tree;
-    struct listing l; /* of a tree */
-    struct look look; /* before anything was read */
-};
+/* -- the source -- */
 
-static void close_newcomer(struct newcomer *c)
+static void look_into(struct look *k, const char *root, const char *path)
 {
-    free_listing(&c->l);
-    free(c->path);
+    char *full = join_path(root, path);
+    struct stat st;
+    struct dirent *entry;
+    DIR *directory;
+    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
+    if (is_link) is_there = stat(full, &st) == 0;
+    if (is_there) {
+        int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
+        uint64_t values[5];
+        values[0] = (uint64_t)st.st_mode;
+        values[1] = (uint64_t)st.st_ino;
+        values[2] = (uint64_t)st.st_size;
+        values[3] = (uint64_t)m;
+        values[4] = (uint64_t)c;
+        k->digest += hash_bytes(hash_bytes(UINT64_C(0xCBF29CE484222325), path, strlen(path) + 1),
+                                values, sizeof values); /* whatever the order */
+        k->newest = m > k->newest ? m : k->newest;
+        k->newest = c > k->newest ? c : k->newest;
+        k->n_files += S_ISREG(st.st_mode);
+    }
+    directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
+    if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory)) k->is_whole = 0;
+    while (directory && (entry = next_entry(directory, &error)) != NULL) {
+        char *inner = join_path(path, entry->d_name);
+        look_into(k, root, inner);
+        free(inner);
+    }
+    if (error) k->is_whole = 0;
+    if (directory) closedir(directory);
+    free(full);
+}
+
+struct look look_at(const char *path)
+{
+    struct look k;
+    memset(&k, 0, sizeof k);
+    k.is_whole = 1;
+    k.newest = INT64_MIN;
+    look_into(&k, path, "");
+    return k;
 }
 
 char *name_of_source(const char *path)
@@ -50,6 +82,13 @@ char *name_of_source(const char *path)
     free(whole);
     return result;
 }
+
+struct newcomer {
+    char *path;
+    int is_tree;
+    struct listing l; /* of a tree */
+    struct look look; /* before anything was read */
+};
 
 static int is_or_holds(const char *outer, const char *inner)
 {
@@ -135,17 +174,10 @@ static int verify_newcomer(const struct newcomer *c, const char *snapshot, int m
     return code;
 }
 
-static const struct snapshot *find_latest(const struct series *s)
-{
-    for (size_t i = s->n; i-- > 0;)
-        if (s->list[i].state == STATE_KEPT) return &s->list[i];
-    return NULL;
-}
-
 /* What the next one is coded against; NULL: nothing. */
 static const struct snapshot *choose_base_of_next(const struct series *s)
 {
-    const struct snapshot *latest = find_latest(s), *same;
+    const struct snapshot *latest = find_latest(s, STATE_KEPT), *same;
     long n;
     if (!latest || s->o->anchor) return NULL;
     if (count_deltas(s, latest) < 0) {
@@ -171,9 +203,8 @@ static int are_alike(const char *a, const char *b)
 static void say_backwards(const struct series *s, const struct snapshot *e,
                           const struct snapshot *base)
 {
-    uint64_t number, latest;
-    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) &&
-        find_number(e->name, &number) && find_number(base->name, &latest) && number < latest)
+    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) && e->has_number &&
+        base->has_number && e->number < base->number)
         say(e->path,
             "is coded against %.250s, which has a higher number; deltas are smaller if "
             "snapshots are added in the order of their numbers",
@@ -188,9 +219,9 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     struct compress_options to_compress;
     struct chain chain;
     int code;
-    begin_chain(&chain, &s->o->common);
+    begin_chain(&chain, s, NULL);
+    add_to_chain(&chain, s, base);
     chain.common.output = e->path;
-    if (base) add_links(&chain, s, base, 1);
     to_compress.common = chain.common;
     to_compress.coding = s->o->coding;
     to_compress.remove_source = 0; /* later, when the list has it */
@@ -223,7 +254,6 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     int is_made = 0, code;
     e->state = STATE_ADDING;
     e->time = (int64_t)time(NULL);
-    index_series(s);
     if (lstat(e->path, &st) == 0)
         return fail(CODE_ERROR, e->path,
                     "is there already, but not in the list; move it away, or take it in with 'lmc "
@@ -234,12 +264,11 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     if (code != CODE_OK) { /* as if it had not been begun; if this fails, who comes next does it */
         if (is_made && unlink(e->path) != 0)
             return worse(code, fail_errno(e->path, errno, "cannot remove it"));
-        drop_entries(s, STATE_ADDING);
+        drop_entries(s, STATE_ADDING, NULL);
         return worse(code, save_manifest(s));
     }
     e->state = STATE_KEPT;
-    code = save_manifest(
-        s); /* after an error nobody knows whether it is confirmed: both file and source stay */
+    code = save_manifest(s); /* after an error nobody knows whether it has it: the source stays */
     return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, &s->o->common) : code;
 }
 
@@ -261,8 +290,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
                     e->name);
     code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
-    begin_chain(&chain, &s->o->common);
-    add_links(&chain, s, e, 0);
+    begin_chain(&chain, s, e);
     code = verify_newcomer(c, e->path, 1, 0, &chain.common);
     free_bases(&chain.bases);
     return code == CODE_OK ? remove_newcomer(c, e, &s->o->common) : code;
@@ -276,16 +304,6 @@ static int is_done_meanwhile(const struct snapshot *e, const char *path,
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
-/* What is added by name may come back. */
-static void drop_gone(struct series *s, const char *name)
-{
-    struct snapshot *e = find_name(s, name);
-    if (!e || e->state != STATE_GONE) return;
-    free_entry(e);
-    memmove(e, e + 1, (size_t)(s->list + s->n - (e + 1)) * sizeof *e);
-    s->n--;
-}
-
 int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched,
                          const struct series_options *o)
 {
@@ -296,7 +314,7 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     if (code != CODE_OK) return code;
     memset(&c, 0, sizeof c);
     code = open_series(&s, directory, TO_CREATE, o);
-    if (code == CODE_OK) drop_gone(&s, name);
+    if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* it may come back */
     e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
     if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, &o->common);
@@ -304,7 +322,8 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
                  : add_newcomer(&s, &c, name, is_watched || o->verify || o->remove_source);
-    close_newcomer(&c);
+    free_listing(&c.l);
+    free(c.path);
     close_series(&s);
     return code;
 }

@@ -17,10 +17,7 @@
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "../sys/tree.h"
-#include "series_add.h"
-#include "series_look.h"
 #include "series_manifest.h"
-#include "series_open.h"
 #include "../../formats/pattern.h"
 
 #define RETRY_AFTER 60.0 /* seconds, for what could not be added and has not changed since */
@@ -111,13 +108,6 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
 }
 
-/* What the series says about that name; NULL: nothing. */
-static const struct snapshot *find_added(const struct series *s, const char *name)
-{
-    const struct snapshot *e = find_name(s, name);
-    return e && e->state != STATE_ADDING ? e : NULL;
-}
-
 /* What is in the series and does not go has nothing more to be done to it. */
 static int is_finished(const struct watch *w, struct watched *e, const struct snapshot *added)
 {
@@ -136,8 +126,9 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
 {
     char *path = join_path(w->source, e->name), *name = name_of_source(e->name);
     const char *fault = find_fault_of_name(name);
-    const struct snapshot *added = fault ? NULL : find_added(s, name);
+    const struct snapshot *added = fault ? NULL : find_name(s, name);
     int code = CODE_OK;
+    if (added && added->state == STATE_ADDING) added = NULL;
     if (fault && !e->is_told) {
         code = fail(CODE_ERROR, path, "cannot be added: its name %s", fault);
         e->is_told = 1;
@@ -162,11 +153,9 @@ static int watch_once(struct watch *w, int *is_fatal)
     struct stat st;
     char *manifest = path_in_series(w->directory, MANIFEST_NAME, "");
     int code = list_watched(w), exists = lstat(manifest, &st) == 0 || holds_snapshots(w->directory);
-    memset(&s, 0, sizeof s);
-    s.lock_fd = -1;
-    if (code == CODE_OK && exists) /* what it has now: one lock at a time */
-        code = open_series(&s, w->directory, TO_READ, w->o);
-    if (s.lock_fd >= 0) close(s.lock_fd);
+    if (code == CODE_OK && exists) code = open_series(&s, w->directory, TO_READ, w->o);
+    else init_series(&s, w->directory, w->o);
+    if (s.lock_fd >= 0) close(s.lock_fd); /* one lock at a time */
     s.lock_fd = -1;
     *is_fatal = code != CODE_OK;
     for (size_t i = 0; i < w->n && !*is_fatal; i++)

@@ -1,10 +1,8 @@
 /* gguf.h - GGUF: magic, version, counts, metadata, tensor infos, padding, data
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_GGUF_H
-#define LMC_CLI_GGUF_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_GGUF_H
+#define LMC_FORMATS_GGUF_H
 
 #include <stddef.h>
 #include <stdint.h>

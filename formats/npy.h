@@ -1,10 +1,8 @@
 /* npy.h - NumPy: magic, version, size of the header, a Python dictionary, the data
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_NPY_H
-#define LMC_CLI_NPY_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_NPY_H
+#define LMC_FORMATS_NPY_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,10 +4,8 @@
  * Formats whose directory stands at the end cannot be parsed from the beginning of a file alone.
  * The parsers do no I/O: who calls them hands over this.
  */
-#ifndef LMC_CLI_VIEW_H
-#define LMC_CLI_VIEW_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_VIEW_H
+#define LMC_FORMATS_VIEW_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,10 +6,8 @@
  * believed where the local header agrees. Data descriptors lie behind a member's data, where
  * nobody looks: the directory has the sizes.
  */
-#ifndef LMC_CLI_ZIP_H
-#define LMC_CLI_ZIP_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_ZIP_H
+#define LMC_FORMATS_ZIP_H
 
 #include <stddef.h>
 #include <stdint.h>

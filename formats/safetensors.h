@@ -1,10 +1,8 @@
 /* safetensors.h - safetensors: u64 size of the JSON, the JSON, the data
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SAFETENSORS_H
-#define LMC_CLI_SAFETENSORS_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_SAFETENSORS_H
+#define LMC_FORMATS_SAFETENSORS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -9,10 +9,8 @@
  * Time and memory are in proportion to the pickle: each opcode makes at most one node, and one link
  * for each thing that it takes from the stack. There is no recursion.
  */
-#ifndef LMC_CLI_PICKLE_H
-#define LMC_CLI_PICKLE_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_PICKLE_H
+#define LMC_FORMATS_PICKLE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -7,15 +7,13 @@
  * believed: every tensor that is handed out lies within the file, has a name of its own, overlaps
  * no other, and has the size that dtype and shape ask for.
  */
-#ifndef LMC_CLI_CONTAINER_H
-#define LMC_CLI_CONTAINER_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_CONTAINER_H
+#define LMC_FORMATS_CONTAINER_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../lmc.h"
+#include "../lmc.h"
 
 /* safetensors allows 100,000,000 bytes of JSON; the other formats are held to the same. */
 #define CONTAINER_MAX_HEADER 100000008u

@@ -4,15 +4,13 @@
  * A pickle of its class Metadata. Of interest are where each item lies, and which part of which
  * tensor it is.
  */
-#ifndef LMC_CLI_DCP_H
-#define LMC_CLI_DCP_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_DCP_H
+#define LMC_FORMATS_DCP_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../lmc.h"
+#include "../lmc.h"
 #include "container.h"
 #include "pickle.h"
 

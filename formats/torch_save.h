@@ -19,10 +19,8 @@
  * What PyTorch sees otherwise than this is a view of the container. A long data.pkl and a long
  * directory of the archive are "@data.pkl" and "@directory", of dtype BYTES.
  */
-#ifndef LMC_CLI_TORCH_SAVE_H
-#define LMC_CLI_TORCH_SAVE_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_TORCH_SAVE_H
+#define LMC_FORMATS_TORCH_SAVE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,14 +3,12 @@
  *
  * The functions that return a result fill in c->error, or c->need, for it.
  */
-#ifndef LMC_CLI_CONTAINER_CHECK_H
-#define LMC_CLI_CONTAINER_CHECK_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_CONTAINER_CHECK_H
+#define LMC_FORMATS_CONTAINER_CHECK_H
 
 #include <stdint.h>
 
-#include "../../lmc.h"
+#include "../lmc.h"
 #include "container.h"
 
 #define CONTAINER_MAX_TENSORS (1u << 28) /* of an LMC file */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../lmc.h"
+#include "../lmc.h"
 #include "container.h"
 #include "container_check.h"
 #include "dcp.h"

@@ -3,10 +3,8 @@
  *
  * A view is what PyTorch calls a tensor: a dtype, a shape and strides over a part of a storage.
  */
-#ifndef LMC_CLI_TORCH_VIEWS_H
-#define LMC_CLI_TORCH_VIEWS_H
-
-#include "../sys/platform.h"
+#ifndef LMC_FORMATS_TORCH_VIEWS_H
+#define LMC_FORMATS_TORCH_VIEWS_H
 
 #include <stddef.h>
 #include <stdint.h>
