@@ -61,7 +61,6 @@ static FILE *silence;
 #include "../cli/input/links.c"
 #include "../cli/input/source_tree.c"
 #include "../cli/input/places.c"
-#include "../cli/input/replica.c"
 #include "../cli/input/second_look.c"
 #include "../cli/input/stand_in.c"
 #include "../cli/input/source.c"

@@ -14,7 +14,7 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../input/replica.h"
+#include "../input/stand_in.h"
 #include "../job/restored_tree.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"

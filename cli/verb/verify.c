@@ -11,7 +11,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/source.h"
-#include "../input/replica.h"
+#include "../input/stand_in.h"
 #include "../input/common.h"
 #include "../input/second_look.h"
 #include "../sys/io.h"
