@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._printable import printable
+from ._lmc import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
 from ._sources import check_bytes
 
