@@ -75,6 +75,7 @@ static PyObject *versions(PyObject *module, PyObject *unused)
 static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NULL},
                                   {"dtypes", dtypes, METH_NOARGS, NULL},
                                   {"parse_header", parse_header, METH_VARARGS, NULL},
+                                  {"find_tensors", find_tensors, METH_VARARGS, NULL},
                                   {"overlaps", overlaps, METH_VARARGS, NULL},
                                   {"versions", versions, METH_NOARGS, NULL},
                                   {"new_bytes", new_bytes, METH_VARARGS, NULL},
