@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include "help.h"
 #include "input/base.h"
-#include "option_table.h"
 #include "sys/memory.h"
 #include "sys/names.h"
 #include "sys/report.h"

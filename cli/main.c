@@ -16,7 +16,6 @@
 
 #include "choose/policy.h"
 #include "format/json.h"
-#include "help.h"
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
