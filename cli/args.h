@@ -64,8 +64,7 @@ struct arguments {
     int progress;            /* -1: if standard error is a terminal */
 };
 
-/* Reads and checks the command line. CODE_OK, or what was reported. a is to be freed in any case,
- * and must not move until then. */
+/* Reads and checks the command line. a is to be freed in any case, and must not move until then. */
 int read_arguments(struct arguments *a, int argc, char **argv);
 
 /* Whether that is the word of a verb. */
@@ -73,8 +72,7 @@ int is_verb(const char *name);
 
 void free_arguments(struct arguments *a);
 
-/* The text of 'lmc help NAME' (help.c), to standard output. CODE_OK, or CODE_USAGE, reported: there
- * is none. */
+/* Prints the text of 'lmc help NAME' (help.c); CODE_USAGE, reported: there is none. */
 int print_help(const char *name);
 
 /* -- the table of verbs and options -- */

@@ -37,9 +37,8 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the
- * other. So it is read as a base is: that keeps the block which was decoded last, through all links
- * of a chain. */
+/* Samples, mostly one behind the other. A base keeps the block that was decoded last, through all
+ * links of a chain. */
 static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
 {
     lmc_base base = lmc_reader_base(a->reader);
@@ -166,8 +165,7 @@ static int is_known(const struct known_files *k, const struct members *m,
     return found && (*found)->size == size_of_member(m, member);
 }
 
-/* A delta of less than this, other than of small files, need not be restored over its base: there
- * is room for both. */
+/* A delta of less than this, without small files, has room beside its base. */
 #define LITTLE ((uint64_t)16 << 20)
 
 int choose_grouping(const struct members *m, const lmc_base *base)

@@ -130,8 +130,7 @@ static const struct choice *find_weight_named(const struct choice *const *list, 
     return NULL;
 }
 
-/* What stands behind the word for the moment, or else before it, without leading parts such as
- * "optimizer.state.". */
+/* Of the name behind the word for the moment, or before it, without "optimizer.state.". */
 static const struct choice *find_weight(const struct choice *const *list, size_t n,
                                         const struct choice *c)
 {
@@ -171,8 +170,7 @@ static void find_weights(struct members *m)
     free((void *)list);
 }
 
-/* Finds what each tensor is by its name, pairs the moments, and finds their weights. The choices
- * have been made. */
+/* Finds by names what each tensor is, pairs of moments, and their weights, for all choices. */
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
@@ -409,8 +407,7 @@ static void list_lossy(struct members *m)
     if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, by_name);
 }
 
-/* Sets t->loss, if the base has the same tensor, and that lost something: else it would go unsaid
- * here, and be quantised again. */
+/* Sets t->loss, if the base has the same tensor, quantised: it must not be quantised again. */
 static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
 {
     lmc_tensor alone;

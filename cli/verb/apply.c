@@ -198,8 +198,7 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that is still to be applied to the target, whose fingerprint is known;
- * n_deltas: none. */
+/* *next: the first delta that is still to be applied to the identified target; n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -225,8 +224,7 @@ static int find_next(struct apply *a, size_t *next)
     return fail_target(a, &a->deltas[0]);
 }
 
-/* The target is whole, so a side file is one of the past: the target was replaced, or killed
- * between its last steps. */
+/* The target is whole: it was replaced, or an apply was killed between its last steps. */
 static int forget_journal(struct apply *a)
 {
     if (a->journal.state == JOURNAL_NONE) return CODE_OK;
@@ -311,8 +309,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
     return stop_rewrite(w, code);
 }
 
-/* Blocks that are decoded together are handed on or not as they come, and the base of those that
- * are written is gone: so the place is where the first of them begins. */
+/* What is known of the damage: it lies behind the bytes that were handed on. */
 static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
 {
     if (status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT)
@@ -320,8 +317,7 @@ static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
     return fail_damage_behind(w->delta, status, w->file_number, w->journal->n_handed - w->n_before);
 }
 
-/* w: delta and journal are set. *status: what the library says, LMC_ERR_BASE_WRONG
- * without a message. */
+/* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
     lmc_restore_options options;
@@ -406,8 +402,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, int is_trusted
     return code;
 }
 
-/* Restores a delta that changes the layout, with the target as base, and puts the result in its
- * place. */
+/* Restores a delta that changes the layout beside the target, which it replaces then. */
 static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
 {
     struct restore r;
@@ -478,8 +473,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     return code;
 }
 
-/* Goes on where an earlier apply of this delta was interrupted. *is_wrong: the target has been
- * replaced since. */
+/* Goes on with an interrupted apply of this delta. *is_wrong: the target was replaced since. */
 static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
 {
     struct archive archive;

@@ -43,8 +43,7 @@ int holds_result(const struct base *b, const lmc_reader *reader)
     return same;
 }
 
-/* A file that is about to be changed. Its other names would change, too, and what a link in the
- * target leads to. */
+/* Of a file that is about to be changed: no other names, and no link, would change with it. */
 static int check_file(const struct apply *a, const char *full, int is_resumed)
 {
     struct stat st;
@@ -83,8 +82,7 @@ static int has_tensors(const char *full, const lmc_file *file, const struct comm
     return same;
 }
 
-/* Whether the target has the layout of the delta's files; *is_wrong: it has not. is_trusted: nobody
- * has looked at it. */
+/* *is_wrong: the target has not the layout of the delta's files. is_trusted: nobody looked at it */
 static int check_layout(const struct apply *a, const struct archive *delta, const lmc_file **files,
                         int is_trusted, int *is_wrong)
 {

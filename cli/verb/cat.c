@@ -27,8 +27,8 @@
 /* Elements of a view that are gathered before they are written. */
 #define CHUNK_SIZE ((size_t)1 << 20)
 
-/* What is to be written of a tensor, or of a file as if it were one: pieces of equal size, at
- * places that an odometer over the outer dimensions gives. */
+/* What is written of a tensor, or a file as if it were one: pieces of equal size, at places that an
+ * odometer over the outer dimensions gives. */
 struct extract {
     struct archive *archive;
     struct output *out;
@@ -146,8 +146,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return LMC_OK;
 }
 
-/* The reader checks the fingerprint of what it reads at once, and no more than a window is. So a
- * whole tensor is identified while it is written. */
+/* The reader checks fingerprints only of what is read at once: so it is done here. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, 0, 0, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
@@ -165,8 +164,7 @@ static int copy_large_piece(struct extract *e)
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* The pieces that fit into one window, with one read: else a block would be decoded for each of its
- * pieces. */
+/* All pieces that fit into one window, with one read: else each would decode a block. */
 static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
@@ -184,8 +182,7 @@ static int copy_window(struct extract *e)
     return code;
 }
 
-/* The rows of a view: elements that lie otherwise than its shape tells. All from the first to the
- * last of them is in memory, since their order there is any. */
+/* The rows of a view, whose elements lie in any order: from the first to the last in memory. */
 static int copy_view(struct extract *e)
 {
     const unsigned rank = e->tensor->rank;
@@ -470,8 +467,7 @@ static int write_to_output(void *user, const void *data, size_t size)
     return write_output((struct output *)user, data, size);
 }
 
-/* Eight bytes of size, JSON, and spaces so that the data are aligned. The JSON is made twice: to
- * know its size, and to write it. */
+/* Eight bytes of size, JSON, and spaces to align the data. The JSON is made twice, for its size. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct cat_options *options)
 {

@@ -28,8 +28,8 @@ struct choice {
 
 void free_choice(struct choice *c);
 
-/* All tensors that one of n patterns matches, or all if n is 0, of one file of the snapshot, or of
- * all if file is NULL, as PyTorch has them. Returns an exit code. */
+/* All tensors that one of n patterns matches (n 0: all) in that file (NULL: in any), as PyTorch has
+ * them. Returns an exit code. */
 int choose_tensors(struct choice *c, struct archive *a, char *const *names, size_t n,
                    const char *file);
 

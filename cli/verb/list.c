@@ -18,8 +18,7 @@
 #include "../sys/report.h"
 #include "../sys/search.h"
 
-/* A record is a tree in memory, which takes up to 80 times its text. The tensors that an honest one
- * tells of are larger than it by far. */
+/* A record takes up to 80 times its text in memory; its tensors are far larger. */
 static size_t largest_record(const struct archive *a)
 {
     return ((size_t)1 << 20) + (size_t)(archive_size(a) / 16);
@@ -278,8 +277,7 @@ static void print_archive(struct archive *a, const struct common *o)
     json_decref(record);
 }
 
-/* What the snapshot says that the SHA-256 is; nothing, if it does not say, or set_json_hash_state
- * said that it cannot be read. tensor NULL: of a file without. */
+/* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
 static void set_json_hash(json_t *object, const struct archive *a, size_t file, const lmc_tensor *t)
 {
     uint8_t hash[32];
@@ -287,8 +285,7 @@ static void set_json_hash(json_t *object, const struct archive *a, size_t file, 
         set_json_sha256(object, "sha256", hash);
 }
 
-/* Whether there are hashes: they are read all at once, so the first item's answer is that of all,
- * and a damaged section is told of once. */
+/* Whether there are hashes: they are read all at once, so the first one stands for all. */
 static void set_json_hash_state(json_t *object, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);
