@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <sys/resource.h>
 
-#include "choose/policy.h"
 #include "format/json.h"
 #include "input/base.h"
 #include "input/operands.h"

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "policy.h"
 #include "../../formats/container.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/damage.h"
-#include "../input/opened.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "quantise.h"
 
-#include <jansson.h>
-
 #include "members.h"
 #include "policy.h"
 #include "../../formats/roles.h"

@@ -2,7 +2,6 @@
 #include "twins.h"
 
 #include "members.h"
-#include "policy.h"
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/common.h"

@@ -2,9 +2,7 @@
 #include "apply.h"
 
 #include "../format/hex.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
 #include "../input/links.h"
 #include "../input/opened.h"
@@ -20,11 +18,7 @@
 #include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/replace.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
-#include "apply_journal.h"
 #include "apply_target.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)

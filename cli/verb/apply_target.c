@@ -3,16 +3,13 @@
 
 #include <sys/file.h>
 
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/source.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/tree.h"
 
 static int compare_files(const void *a, const void *b)

@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat.h"
 
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../../formats/npy.h"
 #include "../format/widen.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
 #include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "compress.h"
 
-#include "../choose/members.h"
 #include "../choose/quantise.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
@@ -9,7 +8,6 @@
 #include "../input/base.h"
 #include "../input/compare.h"
 #include "../input/opened.h"
-#include "../input/common.h"
 #include "../input/lost.h"
 #include "../input/operands.h"
 #include "../input/side_file.h"

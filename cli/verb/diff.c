@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "diff.h"
 
-#include <jansson.h>
-
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/links.h"
 #include "../input/source.h"
 #include "../input/source_links.h"

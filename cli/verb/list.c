@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "list.h"
 
-#include <jansson.h>
-
 #include "../choose/quantise.h"
 #include "../format/hex.h"
 #include "../format/json.h"
@@ -10,7 +8,6 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
 #include "../input/plain.h"
