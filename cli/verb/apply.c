@@ -202,7 +202,7 @@ static int find_next(struct apply *a, size_t *next)
             memcmp(b->fingerprint, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) == 0) {
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
-            is_done = code == CODE_OK && holds_result(b, archive.reader);
+            is_done = code == CODE_OK && holds_result(b, &archive);
             if (is_done && i == a->n_deltas) code = check_target_links(a, &archive);
             if (is_done && i == a->n_deltas && code == CODE_OK)
                 code = update_target_links(a, &archive);
@@ -385,7 +385,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, int is_trusted
     }
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
-    if (code == CODE_OK) code = set_all_attributes(a->path, delta->reader, !a->o->force);
+    if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
     if (code == CODE_OK ||
         (!j->is_touched && !is_resumed)) /* then it is as if this had not begun */
         code = worse(code, remove_journal(j));

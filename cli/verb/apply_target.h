@@ -43,14 +43,14 @@ struct apply {
 };
 
 /* Whether the target, a base of files, holds every byte of the delta's files and nothing else. */
-int holds_result(const struct base *b, const lmc_reader *reader);
+int holds_result(const struct base *b, const struct archive *delta);
 
 /* That the target has the layout of the delta's files, can be written, and is on the disk. */
 int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
                 int *is_wrong);
 
 /* From the leaves to the root: a mode may lock everything below. is_strict: not through links. */
-int set_all_attributes(const char *root, const lmc_reader *reader, int is_strict);
+int set_all_attributes(const char *root, const struct archive *delta, int is_strict);
 
 /* One apply at a time: locks the target itself, which another one may have replaced meanwhile. */
 int lock_target(struct apply *a);

@@ -261,7 +261,7 @@ static void take_chosen(struct extract *e, const struct chosen *c)
 }
 
 /* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
-static int find_tensor(struct extract *e, struct choice *c, const char *text, const char *file,
+static int find_tensor(struct extract *e, struct selection *c, const char *text, const char *file,
                        int *has_slice)
 {
     const size_t size = strlen(text);
@@ -283,7 +283,7 @@ static int find_tensor(struct extract *e, struct choice *c, const char *text, co
 }
 
 /* Without a name: the only tensor there is. */
-static int find_only_tensor(struct extract *e, struct choice *c)
+static int find_only_tensor(struct extract *e, struct selection *c)
 {
     switch (choose_tensor(c, e->archive, NULL, NULL)) {
     case LMC_OK: take_chosen(e, c->list); return parse_slice(&e->slice, "]", e->tensor);
@@ -486,7 +486,7 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     return CODE_OK;
 }
 
-static int cat_safetensors(struct extract *e, struct choice *c, char *const *names, size_t n,
+static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,
                            const struct cat_options *options)
 {
     uint64_t total = 0;
@@ -508,7 +508,7 @@ static int cat_safetensors(struct extract *e, struct choice *c, char *const *nam
 }
 
 /* One tensor, a slice of one, or a file. */
-static int cat_one(struct extract *e, struct choice *c, const char *name,
+static int cat_one(struct extract *e, struct selection *c, const char *name,
                    const struct cat_options *options)
 {
     const int is_file = !name && options->file && !options->npy && !options->f32;
@@ -535,7 +535,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     struct archive a;
     struct plain plain;
     struct extract e;
-    struct choice c;
+    struct selection c;
     struct output out;
     struct attributes attributes;
     const lmc_base *base;
@@ -570,7 +570,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
             (unsigned long long)out.outlet.size, (unsigned long long)a.n_reads,
             (unsigned long long)a.n_bytes, (now() - start) * 1e3);
     }
-    free_choice(&c);
+    free_selection(&c);
     close_archive(&a);
     close_plain(&plain);
     free(led);
