@@ -350,22 +350,22 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
-/* Applies an open delta of the target's layout. is_resumed: the journal is of that delta.
- * *is_wrong: the target is something else, and nothing was changed or said. */
-static int apply_in_place(struct apply *a, struct archive *delta, int is_trusted, int is_resumed,
-                          int *is_wrong)
+/* Applies an open delta of the target's layout; if that is half applied, the journal is of this
+ * delta. *is_wrong: the target is something else, and nothing was changed or said. */
+static int apply_in_place(struct apply *a, struct archive *delta, enum look look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
     struct place writing;
     struct rewrite w;
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
+    const int is_resumed = look == TARGET_HALF;
     int code;
     open_place(&writing, a->path, get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
     j->target_name = a->name;
-    code = check_files(a, delta, is_trusted, is_resumed, is_wrong);
+    code = check_files(a, delta, look, is_wrong);
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
     if (code == CODE_OK)
@@ -428,9 +428,9 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     return code;
 }
 
-/* base: the target, if that is known to be what the delta needs; NULL: it is trusted to be.
- * *is_wrong: it is not, and nothing was said. */
-static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, int *is_wrong)
+/* base: the target, if that is known to be it. *is_wrong: it is not, and nothing was said. */
+static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, enum look look,
+                       int *is_wrong)
 {
     struct archive archive;
     double start = now();
@@ -443,7 +443,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     }
     if (code == CODE_OK) code = check_target_links(a, &archive);
     if (code == CODE_OK && can) {
-        code = apply_in_place(a, &archive, !base, 0, is_wrong);
+        code = apply_in_place(a, &archive, look, is_wrong);
     } else if (code == CODE_OK && base) {
         code = apply_beside(a, d, base);
         if (code == CODE_OK) code = lock_target(a);
@@ -459,25 +459,11 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
     if (code == CODE_OK) code = update_target_links(a, &archive);
-    if (wants_summary(a->o))
+    if (wants_summary(a->o) && look != TARGET_HALF)
         say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name,
             can ? "" : " beside it, for its layout changes", (unsigned long long)size,
             (double)size / 1e6 / (now() - start + 1e-9));
     keep_last(a, &archive);
-    return code;
-}
-
-/* Goes on with an interrupted apply of this delta. *is_wrong: the target was replaced since. */
-static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
-{
-    struct archive archive;
-    int code = open_delta(a, d, &archive, NULL);
-    *is_wrong = 0;
-    if (code == CODE_OK) code = check_target_links(a, &archive);
-    if (code == CODE_OK) code = apply_in_place(a, &archive, 0, 1, is_wrong);
-    if (code == CODE_OK) code = update_target_links(a, &archive);
-    if (code == CODE_OK) keep_last(a, &archive);
-    else close_archive(&archive);
     return code;
 }
 
@@ -517,9 +503,9 @@ static int apply_all(struct apply *a)
     size_t next = 0;
     int code = find_interrupted(a, &next), is_wrong = 1;
     if (code == CODE_OK && a->journal.state == JOURNAL_OURS)
-        code = resume_delta(a, &a->deltas[next], &is_wrong);
+        code = apply_delta(a, &a->deltas[next], NULL, TARGET_HALF, &is_wrong);
     else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->trust_base)
-        code = apply_delta(a, &a->deltas[next], NULL, &is_wrong);
+        code = apply_delta(a, &a->deltas[next], NULL, TARGET_TRUSTED, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {
         next++;
@@ -533,7 +519,8 @@ static int apply_all(struct apply *a)
     }
     for (; next < a->n_deltas && code == CODE_OK; next++) {
         const struct delta *d = &a->deltas[next];
-        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, &is_wrong);
+        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, TARGET_KNOWN,
+                           &is_wrong);
         if (is_wrong)
             code = fail(CODE_BASE, a->name,
                         "was changed while %s was being applied; nothing of this delta was written",

@@ -28,7 +28,7 @@ int holds_result(const struct base *b, const struct archive *delta)
 }
 
 /* Of a file that is about to be changed: no other names, and no link, would change with it. */
-static int check_file(const struct apply *a, const char *full, int is_resumed)
+static int check_file(const struct apply *a, const char *full, enum look look)
 {
     struct stat st;
     int fd, error;
@@ -38,7 +38,7 @@ static int check_file(const struct apply *a, const char *full, int is_resumed)
                     S_ISLNK(st.st_mode) ? "is a link, and what it leads to"
                                         : "has other names (hard links), which");
     fd = open(full, O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES && (a->o->force || is_resumed) &&
+    if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
         stat(full, &st) == 0) { /* it gets the delta's mode at the end */
         (void)!chmod(full, (st.st_mode & 07777) | 0600);
         fd = open(full, O_RDWR | O_CLOEXEC);
@@ -66,9 +66,9 @@ static int has_tensors(const char *full, const lmc_file *file, const struct comm
     return same;
 }
 
-/* *is_wrong: the target has not the layout of the delta's files. is_trusted: nobody looked at it */
+/* *is_wrong: the target has not the layout of the delta's files. */
 static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
-                        int is_trusted, int *is_wrong)
+                        enum look look, int *is_wrong)
 {
     struct listing l;
     size_t n = 0;
@@ -85,7 +85,7 @@ static int check_layout(const struct apply *a, const lmc_file **files, size_t n_
         *is_wrong = n == n_files || strcmp(files[n]->path, e->path) != 0 ||
                     (files[n]->kind == LMC_FILE_DIRECTORY) != e->is_directory ||
                     files[n]->size != e->size;
-        if (!*is_wrong && is_trusted && !e->is_directory) {
+        if (!*is_wrong && look == TARGET_TRUSTED && !e->is_directory) {
             char *full = join_path(a->path, e->path);
             *is_wrong = !has_tensors(full, files[n], a->o);
             free(full);
@@ -97,16 +97,15 @@ static int check_layout(const struct apply *a, const lmc_file **files, size_t n_
     return code;
 }
 
-int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
-                int *is_wrong)
+int check_files(const struct apply *a, const struct archive *delta, enum look look, int *is_wrong)
 {
     const lmc_base all = files_of_archive(delta);
     const lmc_file **files = sort_files(&all);
-    int code = check_layout(a, files, all.n_files, is_trusted, is_wrong);
+    int code = check_layout(a, files, all.n_files, look, is_wrong);
     for (size_t i = 0; i < all.n_files && code == CODE_OK && !*is_wrong; i++)
         if (files[i]->kind == LMC_FILE_REGULAR) {
             char *full = join_path(a->path, files[i]->path);
-            code = check_file(a, full, is_resumed);
+            code = check_file(a, full, look);
             free(full);
         }
     free((void *)files);
