@@ -32,7 +32,6 @@
 #include "verb/salvage.h"
 #include "verb/series.h"
 #include "verb/stats.h"
-#include "verb/test.h"
 #include "verb/verify.h"
 
 /* -- files -- */

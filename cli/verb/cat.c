@@ -2,6 +2,7 @@
 #include "cat.h"
 
 #include "../format/json.h"
+#include "../../formats/gather.h"
 #include "../../formats/npy.h"
 #include "../format/widen.h"
 #include "../input/archive.h"
@@ -9,7 +10,6 @@
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
@@ -37,7 +37,7 @@ struct extract {
     unsigned n_outer; /* dimensions of the odometer */
     uint64_t digits[LMC_MAX_RANK];
     uint64_t stride[LMC_MAX_RANK]; /* bytes */
-    uint64_t left;                 /* pieces; of a view rows */
+    uint64_t left;                 /* pieces */
     enum lmc_dtype widened;        /* what is widened to F32; LMC_AUTO: nothing is */
     unsigned char *window;         /* WINDOW_SIZE */
     unsigned char *wide;           /* room for that, widened */
@@ -60,8 +60,8 @@ static void next_piece(struct extract *e)
     }
 }
 
-/* Inner dimensions that are taken whole, and the one outside of them, make a piece; of a view, the
- * last dimension is a row. */
+/* Inner dimensions that are taken whole, and the one outside of them, make a piece; of a view an
+ * element is one. */
 static void plan_extract(struct extract *e, uint64_t element)
 {
     const lmc_tensor *t = e->tensor;
@@ -72,7 +72,7 @@ static void plan_extract(struct extract *e, uint64_t element)
         stride *= t->shape[k];
     }
     e->piece = element;
-    if (e->view) i -= i > 0;
+    if (e->view) i = 0;
     else {
         while (i > 0 && e->slice.count[i - 1] == t->shape[i - 1]) e->piece *= t->shape[--i];
         if (i > 0) e->piece *= e->slice.count[--i];
@@ -178,38 +178,47 @@ static int copy_window(struct extract *e)
     return code;
 }
 
-/* The rows of a view, whose elements lie in any order: from the first to the last in memory. */
+/* The elements of a view, which lie in any order: from the first to the last in memory. */
 static int copy_view(struct extract *e)
 {
-    const unsigned rank = e->tensor->rank;
-    const size_t width = (size_t)e->piece;
-    const uint64_t start = place_of_piece(e), n = rank ? e->slice.count[rank - 1] : 1,
-                   stride = rank ? e->stride[rank - 1] : 0;
-    uint64_t extent = width;
+    const struct container_view *const view = e->view;
+    const uint64_t start = place_of_piece(e);
+    uint64_t extent = e->piece;
+    struct gathering g;
     unsigned char *span;
-    size_t filled = 0;
     enum lmc_status status;
-    int code = CODE_OK;
-    if (e->left == 0 || n == 0) return CODE_OK;
-    for (unsigned i = 0; i < rank; i++) /* within the storage, as the parser checks */
-        extent += (e->slice.count[i] - 1) * e->stride[i];
-    if (extent > SIZE_MAX)
-        return fail(CODE_ERROR, e->tensor->name, "is too large for this machine");
+    size_t n;
+    int code;
+    if (view->is_ambiguous)
+        return fail(CODE_ERROR, view->name,
+                    "is the name of several tensors of the file; restore it with -d, and read it "
+                    "with PyTorch");
+    if (!resolve_flags(NULL, 0, view->dtype, view->flags))
+        return fail(CODE_ERROR, view->name,
+                    "is conjugated or negated by a flag of PyTorch, which is not known of %s; "
+                    "restore the file with -d, and read it with PyTorch",
+                    view->dtype);
+    for (unsigned i = 0; i < view->rank; i++) {
+        if (e->slice.count[i] == 0) return CODE_OK;
+        extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
+    }
+    if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
     span = (unsigned char *)resize(NULL, (size_t)extent, 1);
-    status = read_counted(e->archive, e->file, e->view->offset + start, span, (size_t)extent);
-    if (status != LMC_OK) code = fail_damage(e->archive, status, e->file, e->view->offset + start);
-    for (; e->left && code == CODE_OK; next_piece(e)) {
-        const unsigned char *from = span + (size_t)(place_of_piece(e) - start);
-        for (uint64_t i = 0; i < n && code == CODE_OK; i++, from += stride) {
-            memcpy(e->window + filled, from, width);
-            filled += width;
-            if (filled + width <= CHUNK_SIZE) continue;
-            code = write_elements(e, e->window, filled);
-            filled = 0;
-        }
+    memset(&g, 0, sizeof g);
+    g.span = span;
+    g.width = (size_t)e->piece;
+    g.rank = view->rank;
+    g.counts = e->slice.count;
+    g.strides = view->strides;
+    status = read_counted(e->archive, e->file, view->offset + start, span, (size_t)extent);
+    code =
+        status == LMC_OK ? CODE_OK : fail_damage(e->archive, status, e->file, view->offset + start);
+    while (code == CODE_OK && (n = gather_elements(&g, e->window, CHUNK_SIZE)) > 0) {
+        (void)resolve_flags(e->window, n, view->dtype, view->flags);
+        code = write_elements(e, e->window, n);
     }
     free(span);
-    return code == CODE_OK ? write_elements(e, e->window, filled) : code;
+    return code;
 }
 
 static int copy_pieces(struct extract *e)
@@ -218,7 +227,7 @@ static int copy_pieces(struct extract *e)
     e->window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
     if (e->widened != LMC_AUTO) e->wide = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 4);
     if (e->view) code = copy_view(e);
-    while (e->left && code == CODE_OK)
+    while (!e->view && e->left && code == CODE_OK)
         code = e->piece <= WINDOW_SIZE ? copy_window(e) : copy_large_piece(e);
     free(e->wide);
     free(e->window);
@@ -299,10 +308,6 @@ static int plan_cat(struct extract *e, int has_slice)
     const lmc_tensor *t = e->tensor;
     enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
-    if (e->view && e->view->is_conjugated)
-        return fail(CODE_ERROR, t->name,
-                    "is conjugated or negated by a flag, which PyTorch applies when it is read; "
-                    "restore the file with -d, and read it with PyTorch");
     if (e->view) {
         plan_extract(e, e->view->bits / 8);
         return CODE_OK;
@@ -533,7 +538,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     const struct common *o = &given->common;
     char *led = NULL;
     struct archive a;
-    struct plain plain;
+    struct base plain;
     struct extract e;
     struct selection c;
     struct output out;
@@ -572,7 +577,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     }
     free_selection(&c);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     free(led);
     return code;
 }

@@ -7,7 +7,7 @@
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/source.h"
-#include "../input/source_links.h"
+#include "../input/source_tree.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"
@@ -421,7 +421,7 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         collect_diff_items(&d.new_items, d.b);
         progress_start(sides[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
-        code = measure_all(&d);
+        code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = measure_rest(&rest, &d);
         progress_clear();
     }
