@@ -208,10 +208,8 @@ static void find_wanted(struct wanted *w, char *const *patterns, size_t n,
     w->links = links;
     w->is_dereferenced = is_dereferenced;
     w->most = most < UINT64_MAX / 2 ? most + FOUND_TWICE : UINT64_MAX;
-    w->is_used = (unsigned char *)resize(NULL, n + 1, 1);
-    memset(w->is_used, 0, n + 1);
-    w->is_taken = (unsigned char *)resize(NULL, links->n + 1, 1);
-    memset(w->is_taken, 0, links->n + 1);
+    w->is_used = (unsigned char *)zeroed(n + 1, 1);
+    w->is_taken = (unsigned char *)zeroed(links->n + 1, 1);
     if (links->n == 0 || lmc_reader_get_info(reader, &info) != LMC_OK) return;
     w->n_files = info.n_files;
     w->files = (const char **)resize(NULL, w->n_files + 1, sizeof *w->files);
@@ -406,25 +404,22 @@ static int make_wanted_links(struct extraction *x)
     return code == CODE_OK ? make_links(x->tree.root, &x->made, x->archive.name) : code;
 }
 
+static void say_link(const struct link *l, size_t n, const char *what, const char *more)
+{
+    char others[64] = "";
+    if (n > 1) snprintf(others, sizeof others, ", one of %llu such links", (unsigned long long)n);
+    if (n) say(l->path, "is a link to '%.300s', which %s%s%s", l->target, what, others, more);
+}
+
 /* Links are restored, and what they lead to with them: without that they would lead nowhere. */
 static void say_links(const struct extraction *x)
 {
     const struct wanted *w = &x->wanted;
-    char more[64] = "";
     if (x->o->verbosity == 0) return;
-    if (w->n_followed > 1)
-        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_followed);
-    if (w->n_followed && !w->is_dereferenced && x->target)
-        say(w->followed->path,
-            "is a link to '%.300s', which is restored with it%s; --dereference restores what it "
-            "leads to in its place",
-            w->followed->target, more);
-    *more = 0;
-    if (w->n_lost > 1)
-        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_lost);
-    if (w->n_lost)
-        say(w->lost->path, "is a link to '%.300s', which the snapshot does not hold%s",
-            w->lost->target, more);
+    if (!w->is_dereferenced && x->target)
+        say_link(w->followed, w->n_followed, "is restored with it",
+                 "; --dereference restores what it leads to in its place");
+    say_link(w->lost, w->n_lost, "the snapshot does not hold", "");
 }
 
 /* That each name leads to something, before anything is written. */
@@ -505,8 +500,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     code = open_extraction(&x, path);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
-        x.is_done = (unsigned char *)resize(NULL, n_files, 1);
-        memset(x.is_done, 0, n_files);
+        x.is_done = (unsigned char *)zeroed(n_files, 1);
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);

@@ -415,11 +415,8 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
 {
     const char *name =
         strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
-    char text[40];
-    if (!lmc_salvage_is_described(s->salvage, number)) {
-        snprintf(text, sizeof text, "file-%04llu", (unsigned long long)number);
-        return copy_string(text, strlen(text));
-    }
+    if (!lmc_salvage_is_described(s->salvage, number))
+        return format_text("file-%04llu", (unsigned long long)number);
     if (*file->path) return copy_string(file->path, strlen(file->path));
     return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
 }
@@ -630,13 +627,9 @@ static int run_salvage(struct salvage *s)
 /* Where the output goes. To be freed. */
 static char *name_salvage(const char *path, const struct common *o)
 {
-    size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    char *name;
-    if (o->output) return copy_string(o->output, strlen(o->output));
-    name = (char *)resize(NULL, size + sizeof ".salvaged", 1);
-    memcpy(name, path, size);
-    strcpy(name + size, ".salvaged");
-    return name;
+    const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
+    return o->output ? copy_string(o->output, strlen(o->output))
+                     : format_text("%.*s.salvaged", (int)size, path);
 }
 
 int salvage_file(const char *path, const struct salvage_options *options)

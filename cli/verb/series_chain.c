@@ -140,8 +140,7 @@ void begin_chain(struct chain *c, const struct series *s, const struct snapshot 
 int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size, const struct common *o)
 {
     struct archive a;
-    int code = open_archive_file(&a, path, o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    int code = open_archive_index(&a, path, o);
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, fingerprint);
         *size = total_of_files(a.reader);

@@ -117,8 +117,7 @@ int series_prune(const char *directory, char **args, int n, const struct series_
                     "'lmc series DIR prune' wants either the names to forget, or rules: "
                     "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
     code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
-    marks = (unsigned char *)resize(NULL, s.n, 1);
-    memset(marks, 0, s.n);
+    marks = (unsigned char *)zeroed(s.n, 1);
     if (code == CODE_OK)
         code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
     if (code == CODE_OK && !has_rules) code = check_rest(&s, marks);
@@ -133,8 +132,7 @@ int series_keep(const char *directory, char **args, int n, const struct series_o
     struct series s;
     unsigned char *marks;
     int code = open_series(&s, directory, TO_CHANGE, o);
-    marks = (unsigned char *)resize(NULL, s.n, 1);
-    memset(marks, 0, s.n);
+    marks = (unsigned char *)zeroed(s.n, 1);
     if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
         if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
@@ -179,12 +177,9 @@ static int compare_archives(const struct archive *a, const struct archive *b)
 static int check_recoded(const char *old, const char *recoded, const struct common *o)
 {
     struct archive a, b;
-    int code = test_file(recoded, o), result = open_archive_file(&a, old, o);
-    if (result == CODE_OK) result = read_archive_index(&a, NULL);
-    code = worse(code, result);
-    result = open_archive_file(&b, recoded, o);
-    if (result == CODE_OK) result = read_archive_index(&b, NULL);
-    code = worse(code, result);
+    int code = test_file(recoded, o);
+    code = worse(code, open_archive_index(&a, old, o));
+    code = worse(code, open_archive_index(&b, recoded, o));
     if (code == CODE_OK) code = compare_archives(&a, &b);
     close_archive(&a);
     close_archive(&b);
@@ -341,9 +336,8 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
 /* Whether everything that is kept can be restored, as far as can be seen without reading it all. */
 static int check_kept(const struct series *s, int only_kept)
 {
-    unsigned char *known = (unsigned char *)resize(NULL, s->n + 1, 1);
+    unsigned char *known = (unsigned char *)zeroed(s->n + 1, 1);
     int code = CODE_OK;
-    memset(known, 0, s->n + 1);
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == STATE_KEPT) {
             int result = check_chain_of(s, &s->list[i], only_kept, known);

@@ -208,12 +208,9 @@ static const char *missing_suffix(const struct snapshot *e)
 static char *name_restored(const struct snapshot *e, const struct common *o)
 {
     const char *suffix = missing_suffix(e);
-    const size_t size = strlen(e->name), more = strlen(suffix);
     char *name, *directory, *path;
     if (o->output && !goes_into_directory(o)) return copy_string(o->output, strlen(o->output));
-    name = (char *)resize(NULL, size + more + 1, 1);
-    memcpy(name, e->name, size);
-    memcpy(name + size, suffix, more + 1);
+    name = format_text("%s%s", e->name, suffix);
     if (!o->output) return name;
     directory = copy_without_slashes(o->output);
     path = join_path(directory, name);

@@ -209,8 +209,7 @@ static void weigh_nodes(struct verification *v)
 static void read_node(struct verification *v, struct node *node)
 {
     struct archive a;
-    int code = open_archive_file(&a, node->name, v->o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    int code = open_archive_index(&a, node->name, v->o);
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, node->fingerprint);
         memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
@@ -371,8 +370,7 @@ int verify_files(char **paths, size_t n, const struct common *o)
     memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;
-    v.nodes = (struct node *)resize(NULL, n, sizeof *v.nodes);
-    memset(v.nodes, 0, n * sizeof *v.nodes);
+    v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
     v.by_wanted = (struct node **)resize(NULL, n, sizeof *v.by_wanted);
     v.order = (struct node **)resize(NULL, n, sizeof *v.order);
     for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];
