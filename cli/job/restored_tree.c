@@ -86,21 +86,27 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
     return code == CODE_OK ? make_root(t, t->target) : code;
 }
 
-int begin_parts(struct restored_tree *t, const struct stat *input)
+int begin_parts(struct restored_tree *t, const struct stat *input, const char *first)
 {
     struct stat st;
-    char *inside;
-    int code;
+    char *way = join_path(t->target, first), *end = way + strlen(t->target), *inside;
+    int code = CODE_OK;
     t->input = input;
-    if (stat(t->target, &st) != 0)
-        return errno == ENOENT ? make_root(t, t->target)
-                               : fail_errno(t->target, errno, "cannot access it");
-    if (!S_ISDIR(st.st_mode)) return fail(CODE_ERROR, t->target, NO_DIRECTORY);
-    t->is_merged = 1;
+    t->is_merged = stat(t->target, &st) == 0;
+    if (!t->is_merged && errno != ENOENT) code = fail_errno(t->target, errno, "cannot access it");
+    else if (t->is_merged && !S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, t->target, NO_DIRECTORY);
     t->device = st.st_dev;
-    inside = join_path(t->target, ".");
-    code = make_root(t, inside);
+    for (char *slash = strchr(end + 1, '/'); t->is_merged && slash; slash = strchr(end + 1, '/')) {
+        *slash = 0;
+        if (lstat(way, &st) != 0 || !S_ISDIR(st.st_mode)) break;
+        *(end = slash) = '/';
+        t->device = st.st_dev;
+    }
+    *end = 0;
+    inside = join_path(way, ".");
+    if (code == CODE_OK) code = make_root(t, t->is_merged ? inside : t->target);
     free(inside);
+    free(way);
     return code;
 }
 

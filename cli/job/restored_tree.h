@@ -79,8 +79,10 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input);
  * which may go. The root keeps the attributes of the old one. */
 int exchange_tree(struct restored_tree *t, const struct stat *old);
 
-/* Parts: the temporary directory is in the target, if that is there. input: the snapshot. */
-int begin_parts(struct restored_tree *t, const struct stat *input);
+/* Parts: if the target is there, the temporary directory is in it, as deep as there are directories
+ * on the way to the first part: the target may be another file system, or the system's. input: the
+ * snapshot. */
+int begin_parts(struct restored_tree *t, const struct stat *input, const char *first);
 
 /* That there is room for a file, directory or link below the target, before anything is restored.
  */

@@ -272,17 +272,17 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
-/* Makes the directory that it is in. Those on the way that are not there yet get the mode and time
- * of the snapshot, where it tells of them. */
-static int enter_parent(struct extraction *x, const char *path)
+/* Makes the directory that a part is in, when nothing is in its way. Directories that are not there
+ * yet get the mode and time of the snapshot, where it tells of them. */
+static int enter_parent(struct extraction *x, const char *path, int is_directory)
 {
     struct made *const m = &x->tree.made;
     size_t number = 0, at;
     char *part = copy_string(path, strlen(path)), *slash = strrchr(part, '/');
-    int error = 0;
-    if (slash) *slash = 0;
-    else *part = 0;
-    error = find_made(m, part, strlen(part), &number);
+    int code = x->tree.root ? CODE_OK : begin_parts(&x->tree, &x->archive.st, path), error = 0;
+    if (code == CODE_OK) code = check_part(&x->tree, path, is_directory);
+    *(slash ? slash : part) = 0;
+    if (code == CODE_OK) error = find_made(m, part, strlen(part), &number);
     at = number;
     for (; !error && number && !m->list[number].is_there; number = m->list[number].parent) {
         size_t known;
@@ -295,8 +295,8 @@ static int enter_parent(struct extraction *x, const char *path)
         if (slash) *slash = 0;
     }
     free(part);
-    if (!error) error = go_to_made(m, at);
-    return error ? fail_made(m, x->target, path, error) : CODE_OK;
+    if (code == CODE_OK && !error) error = go_to_made(m, at);
+    return error ? fail_made(m, x->target, path, error) : code;
 }
 
 static int copy_file(struct extraction *x, size_t number)
@@ -334,8 +334,7 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
             code = fail_made(&x->tree.made, STANDARD_OUTPUT, path, MADE_TOO_MANY);
         return code == CODE_OK ? copy_file(x, number) : code;
     }
-    code = check_part(&x->tree, path, f.kind == LMC_FILE_DIRECTORY);
-    if (code == CODE_OK) code = enter_parent(x, path);
+    code = enter_parent(x, path, f.kind == LMC_FILE_DIRECTORY);
     if (code == CODE_OK) code = begin_tree_file(&x->tree, &f);
     if (code == CODE_OK && f.kind != LMC_FILE_DIRECTORY) code = copy_file(x, number);
     return code == CODE_OK ? end_tree_file(&x->tree, &f) : code;
@@ -389,8 +388,7 @@ static int make_wanted_links(struct extraction *x)
             list[n++] = &l->list[i];
         else if (l->list[i].type == LINK_SYMBOLIC && x->wanted.is_taken[i]) {
             add_link_record(&x->made, LINK_SYMBOLIC, l->list[i].path, l->list[i].target);
-            code = check_part(&x->tree, l->list[i].path, 0);
-            if (code == CODE_OK) code = enter_parent(x, l->list[i].path);
+            code = enter_parent(x, l->list[i].path, 0);
             x->n_files++;
         }
     if (code == CODE_OK) code = check_links_of_tree(&x->made, x->archive.name, x->o);
@@ -401,7 +399,8 @@ static int make_wanted_links(struct extraction *x)
         if (first != list[i]->path) add_link_record(&x->made, LINK_HARD, list[i]->path, first);
     }
     free((void *)list);
-    return code == CODE_OK ? make_links(x->tree.root, &x->made, x->archive.name) : code;
+    return code == CODE_OK && x->made.n ? make_links(x->tree.root, &x->made, x->archive.name)
+                                        : code;
 }
 
 static void say_link(const struct link *l, size_t n, const char *what, const char *more)
@@ -446,16 +445,13 @@ static int extract_matches(struct extraction *x)
     if (code == CODE_OK && w->is_too_many)
         code =
             fail_made(&x->tree.made, x->target ? x->target : STANDARD_OUTPUT, NULL, MADE_TOO_MANY);
-    if (code == CODE_OK && x->target) code = begin_parts(&x->tree, &x->archive.st);
-    if (code != CODE_OK) return code;
     for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++)
         if (matches_any(w, lmc_reader_get_file(reader, i)->path))
             code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
     for (size_t i = 0; i < w->n_led && code == CODE_OK; i++) code = extract_led(x, &w->list[i]);
-    if (!x->target) return code;
-    if (code == CODE_OK && !w->is_dereferenced) code = make_wanted_links(x);
-    if (code == CODE_OK) return commit_parts(&x->tree);
-    remove_temporary();
+    if (code == CODE_OK && x->target && !w->is_dereferenced) code = make_wanted_links(x);
+    if (code == CODE_OK && x->tree.root) return commit_parts(&x->tree);
+    if (x->tree.root) remove_temporary();
     return code;
 }
 

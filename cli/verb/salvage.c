@@ -480,11 +480,10 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
         lmc_file file;
-        char name[64];
+        char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
+                                 (unsigned long)range->block);
         json_t *entry = (json_t *)check_memory(json_object());
         memset(&file, 0, sizeof file);
-        snprintf(name, sizeof name, "run-%04lu-block-%06lu.bin", (unsigned long)range->run,
-                 (unsigned long)range->block);
         set_json_number(entry, "run", range->run);
         set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
@@ -493,16 +492,15 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         put_json(&s->list, NULL, entry);
         s->n_unplaced++;
         if (range->status == LMC_OK) {
-            char *path = join_path("unplaced", name);
             file.path = path;
             code = begin_tree_file(&s->tree, &file);
             if (code == CODE_OK) {
                 int error = outlet_write(&s->tree.outlet, range->data, (size_t)range->size);
-                code = error ? fail_errno(name, error, "cannot write it")
+                code = error ? fail_errno(path, error, "cannot write it")
                              : end_tree_file(&s->tree, &file);
             }
-            free(path);
         }
+        free(path);
         if (code == CODE_OK) code = next_range(s, range, is_end);
     }
     return code;
