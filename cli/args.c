@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "help.h"
 #include "input/base.h"
 #include "option_table.h"

@@ -6,19 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../choose/members.h"
+#include "../choose/parts.h"
+#include "../choose/policy.h"
+#include "../choose/quantise.h"
+#include "../choose/twins.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/damage.h"
 #include "../input/links.h"
-#include "../choose/members.h"
-#include "../choose/parts.h"
-#include "../choose/quantise.h"
-#include "../choose/record.h"
-#include "../choose/shifts.h"
-#include "../choose/small_files.h"
-#include "../choose/twins.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
@@ -98,7 +96,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
         free(name);
         return code;
     }
-    options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
+    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
