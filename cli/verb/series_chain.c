@@ -162,6 +162,20 @@ int check_entry(const struct series *s, const struct snapshot *e)
     return code;
 }
 
+int check_kept(const struct series *s, int only_kept, unsigned char *known)
+{
+    unsigned char *const own = (unsigned char *)zeroed(s->n + 1, 1);
+    int code = CODE_OK;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_KEPT) {
+            int result = check_chain_of(s, &s->list[i], only_kept, known ? known : own);
+            if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
+            code = worse(code, result);
+        }
+    free(own);
+    return code;
+}
+
 void tell(const struct series_options *o, const char *what, const char *name, const char *link,
           const char *other)
 {

@@ -159,10 +159,9 @@ static int compare_archives(const struct archive *a, const struct archive *b)
     same = same && memcmp(first, second, sizeof first) == 0;
     for (size_t i = 0; i < n && same; i++) {
         const lmc_file *f = lmc_reader_get_file(a->reader, i), *g = NULL;
-        for (size_t k = 0; k < n && !g; k++) { /* in the same place, as a rule */
-            const lmc_file *at = lmc_reader_get_file(b->reader, (i + k) % n);
-            g = strcmp(f->path, at->path) == 0 ? at : NULL;
-        }
+        size_t k;
+        if (lmc_reader_find_file(b->reader, f->path, &k) == LMC_OK)
+            g = lmc_reader_get_file(b->reader, k);
         same = g && f->kind == g->kind && f->size == g->size && f->crc == g->crc &&
                f->has_mode == g->has_mode && f->mode == g->mode && f->has_mtime == g->has_mtime &&
                f->mtime_s == g->mtime_s && f->mtime_ns == g->mtime_ns;
@@ -333,21 +332,6 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
     return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
 }
 
-/* Whether everything that is kept can be restored, as far as can be seen without reading it all. */
-static int check_kept(const struct series *s, int only_kept)
-{
-    unsigned char *known = (unsigned char *)zeroed(s->n + 1, 1);
-    int code = CODE_OK;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == STATE_KEPT) {
-            int result = check_chain_of(s, &s->list[i], only_kept, known);
-            if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
-            code = worse(code, result);
-        }
-    free(known);
-    return code;
-}
-
 static size_t count_state(const struct series *s, enum snapshot_state state)
 {
     size_t n = 0;
@@ -361,12 +345,12 @@ static int collect_garbage(struct series *s)
     size_t n_recoded;
     int code, error;
     before = count_bytes(s);
-    code = check_kept(s, 0);
+    code = check_kept(s, 0, NULL);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
     if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
     code = recode_stranded(s, &n_recoded);
     if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
-    if (code == CODE_OK) code = check_kept(s, 1);
+    if (code == CODE_OK) code = check_kept(s, 1, NULL);
     if (code != CODE_OK) return code;
     error = lock_out_readers(s);
     if (error) return fail_errno(s->directory, error, "cannot lock out those who read");
