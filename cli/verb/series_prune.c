@@ -107,39 +107,37 @@ static int change_states(struct series *s, const unsigned char *marks, enum snap
     return n && !s->o->dry_run ? save_manifest(s) : CODE_OK;
 }
 
-int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+static int mark_and_change(const char *directory, char **args, int n, enum snapshot_state to,
+                           const struct series_options *o)
 {
-    int has_rules = o->keep_last || o->keep_every || o->n_keep, code;
+    const int forgets = to == STATE_FORGOTTEN;
     struct series s;
-    unsigned char *marks;
-    if (has_rules == (n > 0))
-        return fail(CODE_USAGE, NULL,
-                    "'lmc series DIR prune' wants either the names to forget, or rules: "
-                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
-    code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
-    marks = (unsigned char *)zeroed(s.n, 1);
-    if (code == CODE_OK)
-        code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
-    if (code == CODE_OK && !has_rules) code = check_rest(&s, marks);
-    if (code == CODE_OK) code = change_states(&s, marks, STATE_FORGOTTEN);
+    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
+    unsigned char *marks = (unsigned char *)zeroed(s.n, 1);
+    if (code == CODE_OK && forgets && n == 0) code = apply_rules(&s, marks);
+    else if (code == CODE_OK)
+        code = mark_names(&s, args, n, forgets ? STATE_KEPT : STATE_FORGOTTEN, marks);
+    if (code == CODE_OK && forgets && n) code = check_rest(&s, marks);
+    for (size_t i = 0; i < s.n && code == CODE_OK && !forgets; i++)
+        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
+    if (code == CODE_OK) code = change_states(&s, marks, to);
     free(marks);
     close_series(&s);
     return code;
 }
 
+int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+{
+    if ((o->keep_last || o->keep_every || o->n_keep) == (n > 0))
+        return fail(CODE_USAGE, NULL,
+                    "'lmc series DIR prune' wants either the names to forget, or rules: "
+                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
+    return mark_and_change(directory, args, n, STATE_FORGOTTEN, o);
+}
+
 int series_keep(const char *directory, char **args, int n, const struct series_options *o)
 {
-    struct series s;
-    unsigned char *marks;
-    int code = open_series(&s, directory, TO_CHANGE, o);
-    marks = (unsigned char *)zeroed(s.n, 1);
-    if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
-    for (size_t i = 0; i < s.n && code == CODE_OK; i++)
-        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
-    if (code == CODE_OK) code = change_states(&s, marks, STATE_KEPT);
-    free(marks);
-    close_series(&s);
-    return code;
+    return mark_and_change(directory, args, n, STATE_KEPT, o);
 }
 
 /* -- gc -- */

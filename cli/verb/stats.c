@@ -229,8 +229,8 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
     else printf(" %4d", (int)e - (int)f->exponent_bias);
 }
 
-/* sum: of one kind, or of a tensor alone; then status says why it was not compared. n_planes 0: of a
- * narrow table. */
+/* sum: of one kind, or of a tensor alone; then status says why it was not compared. n_planes 0: of
+ * a narrow table. */
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {
