@@ -13,7 +13,7 @@
 
 #define STEP ((size_t)64 << 10)
 #define DAMAGE_BUDGET ((uint64_t)256 << 20) /* to look for it: no less than is decoded at once */
-#define MOST_BLOCKS 1024 /* that are tried on each side of one that is damaged */
+#define MOST_BLOCKS 1024                    /* that are tried on each side of one that is damaged */
 
 /* A tensor, or bytes of the file before, between or behind them. */
 struct damaged_part {
@@ -91,7 +91,8 @@ static void widen(const struct search *s, const struct damaged_part *p, uint64_t
     enum lmc_status status;
     *start = start_of_block(s, p->start, at);
     *end = end_of_block(s, at, p->end);
-    for (unsigned i = 0; i < MOST_BLOCKS && *start > p->start && is_damaged(s, *start - 1, 1, &status); i++)
+    for (unsigned i = 0;
+         i < MOST_BLOCKS && *start > p->start && is_damaged(s, *start - 1, 1, &status); i++)
         *start = start_of_block(s, p->start, *start - 1);
     for (unsigned i = 0; i < MOST_BLOCKS && *end < p->end && is_damaged(s, *end, 1, &status); i++)
         *end = end_of_block(s, *end, p->end);

@@ -152,8 +152,8 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
         return l->o->bases->code;
     *where = 0;
-    if (S_ISREG(s->st.st_mode) && (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT ||
-                                   status == LMC_ERR_TRUNCATED)) {
+    if (S_ISREG(s->st.st_mode) &&
+        (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_ERR_TRUNCATED)) {
         struct archive a;
         if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
             look_for_damage(&a, l->base, where) == LMC_OK)
