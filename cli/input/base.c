@@ -606,7 +606,7 @@ int choose_base(const struct base **base, const struct common *o)
 {
     struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
     int code = CODE_OK;
-    if (first && contains_only_snapshots(first->name))
+    if (first && contains_snapshots(first->name, 1))
         return fail(CODE_USAGE, first->name,
                     "is a directory of snapshots; name the one that this is to be coded against");
     if (first) {

@@ -147,6 +147,7 @@ static int identify_target(struct apply *a)
 static int fail_target(const struct apply *a, const struct delta *d)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
+    char named[MADE_WITH_TEXT];
     char *journal = name_journal(a->path);
     enum exit_code code = a->found == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     format_hex(wanted, d->wanted, SHORT_FINGERPRINT);
@@ -168,10 +169,8 @@ static int fail_target(const struct apply *a, const struct delta *d)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
     free(journal);
-    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
-                there, d->name, wanted, d->made_with ? " (named '" : "",
-                d->made_with ? d->made_with : "", d->made_with ? "' when this delta was made)" : "",
-                more);
+    return fail(code, a->name, "is %s, but %s needs the base %s%s; nothing was changed%s", there,
+                d->name, wanted, format_made_with(named, d->made_with), more);
 }
 
 /* Links are no part of what is applied block by block. */

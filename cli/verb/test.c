@@ -58,14 +58,13 @@ static enum lmc_status check_metadata(void *user, const char *key, const void *v
 /* Of what was checked without its base. */
 static void say_payload(const struct tally *tally, const struct source *s)
 {
-    char wanted[2 * SHORT_FINGERPRINT + 1];
+    char wanted[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
     uint8_t base[LMC_FINGERPRINT_SIZE] = {0};
     int is_delta;
     (void)parse_header(s->header, sizeof s->header, base, &is_delta);
     format_hex(wanted, base, SHORT_FINGERPRINT);
-    say(s->name, "payload intact; content needs the base %s%s%.200s%s", wanted,
-        tally->made_with ? " (named '" : "", tally->made_with ? tally->made_with : "",
-        tally->made_with ? "' when this delta was made)" : "");
+    say(s->name, "payload intact; content needs the base %s%s", wanted,
+        format_made_with(named, tally->made_with));
 }
 
 int test_file(const char *path, const struct common *o)

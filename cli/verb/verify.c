@@ -247,7 +247,7 @@ static void report_unplaced(struct verification *v)
     int is_missing = 0;
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
-        char wanted[2 * SHORT_FINGERPRINT + 1];
+        char wanted[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
         int result;
         if (!node->is_readable || node->is_placed) continue;
         format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
@@ -263,10 +263,8 @@ static void report_unplaced(struct verification *v)
         if (base) fail(code, node->name, NOT_VERIFIED, base->name);
         else
             fail(code, node->name,
-                 "its payload is intact, but it needs the base %s%s%.200s%s, which is none of the "
-                 "files%s",
-                 wanted, node->made_with ? " (named '" : "", node->made_with ? node->made_with : "",
-                 node->made_with ? "' when this delta was made)" : "",
+                 "its payload is intact, but it needs the base %s%s, which is none of the files%s",
+                 wanted, format_made_with(named, node->made_with),
                  code == CODE_CORRUPT     ? ", unless it is a damaged one"
                  : v->o->bases->is_closed ? "; give it, too, or name it with --base PATH"
                                           : "; give it, too, or name it with --base PATH or "
