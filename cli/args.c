@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "help.h"
 #include "input/base.h"
 #include "option_table.h"
 #include "sys/memory.h"
 #include "sys/names.h"
 #include "sys/report.h"
-#include "verb/restore_parts.h"
+#include "verb/restore.h"
 
 /* While the command of lmc series is not known yet, the verb is its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }

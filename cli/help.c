@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "help.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "sys/report.h"
 
 struct topic {

@@ -2,12 +2,7 @@
 #include "option_table.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "help.h"
 #include "input/base.h"

@@ -6,8 +6,6 @@
 
 #include "sys/platform.h"
 
-#include <stddef.h>
-
 #include "args.h"
 
 struct verb_row {

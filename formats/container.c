@@ -101,6 +101,21 @@ enum container_result container_parse(struct container *c, const void *data, siz
     return parse_as(c, expected, bytes, size, file_size);
 }
 
+uint64_t container_weigh_views(const struct container *c)
+{
+    uint64_t weight = 0;
+    for (size_t i = 0; i < c->n_views; i++)
+        weight +=
+            sizeof *c->views + strlen(c->views[i].name) + 2 * sizeof(uint64_t) * c->views[i].rank;
+    return weight;
+}
+
+int container_has_said_all(uint64_t n_read, uint64_t n_found, uint64_t size)
+{
+    const uint64_t unit = (uint64_t)1 << 20;
+    return n_read > 256 * unit + 64 * size || n_found > 32 * unit + 8 * size;
+}
+
 int container_is_legacy_torch(const void *data, size_t size)
 {
     static const unsigned char magic[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C,
@@ -129,4 +144,11 @@ enum container_result container_parse_view(struct container *c, const struct vie
     result = container_is_distcp(name) ? container_parse_distcp(c, v, d, name)
                                        : container_parse_torch_save(c, v);
     return end_parsing(c, result);
+}
+
+enum container_result container_find_views(struct container *c, const struct view *v,
+                                           const lmc_file *f, const struct dcp *d)
+{
+    memset(c, 0, sizeof *c);
+    return end_parsing(c, container_find_torch_views(c, v, f, d));
 }

@@ -34,6 +34,9 @@ enum container_result {
     CONTAINER_MEMORY /* out of memory */
 };
 
+/* PyTorch has conjugated or negated a tensor by a flag: its elements are not what its bytes say. */
+enum { VIEW_CONJUGATED = 1, VIEW_NEGATED = 2 };
+
 /* A name for bytes of the file that no tensor of the list has, or not so: PyTorch has tensors that
  * share bytes, or whose elements lie in another order than their shape tells. */
 struct container_view {
@@ -42,7 +45,8 @@ struct container_view {
     const uint64_t *shape, *strides; /* strides: in elements */
     unsigned bits;                   /* of an element */
     uint64_t offset;                 /* of its first element in the file */
-    int is_conjugated;               /* or negated: the elements are not what the bytes say */
+    unsigned flags;
+    int is_ambiguous; /* another tensor of the file has the name, too: keys may hold dots */
 };
 
 struct container {
@@ -75,6 +79,14 @@ enum container_kind container_kind_of_name(const char *name);
 enum container_result container_parse(struct container *c, const void *data, size_t size,
                                       uint64_t file_size, enum container_kind expected);
 
+/* What the views take, roughly. */
+uint64_t container_weigh_views(const struct container *c);
+
+/* Whether views of files in a snapshot of so many bytes have said as much as all of them may, by
+ * what was read and by what they weigh: a snapshot has a few bytes for a file that is another
+ * again. (A delta is small, and its base is not: for its files this does not hold.) */
+int container_has_said_all(uint64_t n_read, uint64_t n_found, uint64_t size);
+
 struct dcp;
 struct view;
 
@@ -96,5 +108,11 @@ int container_is_legacy_torch(const void *data, size_t size);
  * plain bytes, whatever its name promises: those names are of other files, too. */
 enum container_result container_parse_view(struct container *c, const struct view *v,
                                            const char *name, const struct dcp *d);
+
+/* The tensors of such a file as PyTorch has them, if it is in a snapshot: as views, without those
+ * that the snapshot lists as they are. f: what it lists. BAD, too, if it lists tensors that the
+ * file does not tell of. */
+enum container_result container_find_views(struct container *c, const struct view *v,
+                                           const lmc_file *f, const struct dcp *d);
 
 #endif

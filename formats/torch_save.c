@@ -21,6 +21,13 @@
 /* Parts of a storage that are tensors must be so much of it: else it is one tensor. */
 #define COVERED(part, size) ((part) >= (size) - (size) / 16)
 
+/* A tensor that the snapshot lists. */
+struct listed {
+    const lmc_tensor *tensor;
+    int is_found; /* the file tells of it */
+    int is_plain; /* just as it is listed */
+};
+
 /* The container that grows, archive by archive. Its tensors point to names and shapes when all are
  * there; till then they hold places. */
 struct builder {
@@ -32,6 +39,11 @@ struct builder {
     size_t views_room;
     const char *item;            /* what the tensors of this archive are part of; "" */
     const struct dcp_item *part; /* and of which part; NULL */
+    /* Of a file in a snapshot, whose views are wanted; else NULL */
+    const lmc_file *file;
+    struct listed *listed; /* its tensors, by name */
+    size_t n_before;       /* those of them that lie before the archives that were read */
+    char *item_name;
 };
 
 /* An archive of torch.save(). */
@@ -91,6 +103,16 @@ static const uint64_t *numbers_of(const struct archive_of_torch *a, const struct
     return view->rank ? a->views.shapes + at : NULL;
 }
 
+/* The name of a view; shape: where that is which parts are named by. */
+static enum container_result add_name_of_view(struct builder *b, const struct archive_of_torch *a,
+                                              const struct torch_view *view, size_t shape)
+{
+    const char *const path = a->views.names + view->name;
+    char part[LMC_MAX_RANK * 44];
+    name_part(part, sizeof part, *path ? NULL : b->part, numbers_of(a, view, shape), view->rank);
+    return add_name(b, path, part, "");
+}
+
 /* Its name was just added. */
 static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
                                               const uint64_t *shape, unsigned rank, uint64_t offset,
@@ -135,12 +157,8 @@ static enum container_result add_torch_view(struct builder *b, const struct arch
                                             const struct torch_view *view)
 {
     const uint64_t *const shape = numbers_of(a, view, view->shape);
-    const char *const path = a->views.names + view->name;
     const size_t name = b->names_size;
-    char part[LMC_MAX_RANK * 44];
-    enum container_result result;
-    name_part(part, sizeof part, *path ? NULL : b->part, shape, view->rank);
-    result = add_name(b, path, part, "");
+    enum container_result result = add_name_of_view(b, a, view, view->shape);
     return result == CONTAINER_OK
                ? add_torch_tensor(b, name, view->dtype, shape, view->rank,
                                   a->zip.members[view->member].offset + view->offset, view->size)
@@ -168,14 +186,14 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     added->rank = view->rank;
     added->bits = view->bits;
     added->offset = a->zip.members[view->member].offset + view->offset;
-    added->is_conjugated = view->is_conjugated;
+    added->flags = view->flags;
     if (view->rank) memcpy(c->shapes + b->shapes_size, numbers, 16 * (size_t)view->rank);
     b->shapes_size += 2 * (size_t)view->rank;
     return CONTAINER_OK;
 }
 
-/* Of a storage's views those that are no tensors of the list as they are. keeps: such as are dense
- * and alone in their place are tensors of it. */
+/* Of a storage's views those that are no tensors of the list as they are. is_kept: which are dense
+ * and alone in their place, and so tensors of it. */
 static enum container_result add_other_names(struct builder *b, const struct archive_of_torch *a,
                                              const struct torch_view *views, size_t n,
                                              const unsigned char *is_kept)
@@ -183,12 +201,9 @@ static enum container_result add_other_names(struct builder *b, const struct arc
     enum container_result result = CONTAINER_OK;
     for (size_t i = 0; i < n && result == CONTAINER_OK; i++) {
         const struct torch_view *const v = &views[i];
-        const char *const path = a->views.names + v->name;
         const size_t name = b->names_size;
-        char part[LMC_MAX_RANK * 44];
         if (v->bits == 0 || (v->is_plain && is_kept[i])) continue;
-        name_part(part, sizeof part, *path ? NULL : b->part, numbers_of(a, v, v->logical), v->rank);
-        result = add_name(b, path, part, "");
+        result = add_name_of_view(b, a, v, v->logical);
         if (result == CONTAINER_OK) result = add_name_of_bytes(b, a, v, name);
     }
     return result;
@@ -227,8 +242,78 @@ static size_t keep_views(const struct torch_view *views, size_t n, uint64_t size
     return COVERED(covered, size) ? kept : 0;
 }
 
+/* -- of a file in a snapshot -- */
+
+static int compare_listed(const void *a, const void *b)
+{
+    return strcmp(((const struct listed *)a)->tensor->name,
+                  ((const struct listed *)b)->tensor->name);
+}
+
+/* The listed tensor of that name; NULL: there is none. */
+static struct listed *find_listed_name(struct builder *b, const char *name)
+{
+    struct listed wanted;
+    lmc_tensor t;
+    t.name = name;
+    wanted.tensor = &t;
+    return (struct listed *)bsearch(&wanted, b->listed, b->file->n_tensors, sizeof *b->listed,
+                                    compare_listed);
+}
+
+/* The same, of the name that was just added, and is taken back. */
+static struct listed *take_listed(struct builder *b, size_t name)
+{
+    b->names_size = name;
+    return find_listed_name(b, b->c->strings + name);
+}
+
+/* Whether it is that view, `offset` bytes from the start of the storage; then where the storage is
+ * is known, too. */
+static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
+                     const uint64_t *shape, unsigned rank, uint64_t offset, uint64_t size)
+{
+    const lmc_tensor *const t = l ? l->tensor : NULL;
+    if (!t || t->size != size || strcmp(t->dtype, dtype) != 0 || t->rank != rank ||
+        (rank && memcmp(t->shape, shape, rank * sizeof *shape) != 0) || t->offset < offset ||
+        t->offset - offset < m->local || (m->offset && m->offset != t->offset - offset))
+        return 0;
+    m->offset = t->offset - offset;
+    return l->is_found = 1;
+}
+
+/* Which views of a storage are listed as they are. Where none is, the local header says where the
+ * storage lies: so what is far away is not read without need. first: of the object's order. */
+static enum container_result find_listed(struct builder *b, struct archive_of_torch *a,
+                                         const struct torch_view *views, size_t n,
+                                         const struct torch_view *first, unsigned char *is_kept)
+{
+    struct zip_member *const m = &a->zip.members[views->member];
+    const size_t name = b->names_size;
+    struct listed *whole;
+    enum container_result result;
+    for (size_t i = 0; i < n; i++) {
+        const struct torch_view *const v = &views[i];
+        struct listed *l;
+        if (!v->is_dense) continue;
+        result = add_name_of_view(b, a, v, v->shape);
+        if (result != CONTAINER_OK) return result;
+        l = take_listed(b, name);
+        is_kept[i] = (unsigned char)is_listed(m, l, v->dtype, numbers_of(a, v, v->shape), v->rank,
+                                              v->offset, v->size);
+        if (is_kept[i] && v->is_plain) l->is_plain = 1;
+    }
+    result = add_name(b, a->views.names + first->name, "", "@storage");
+    if (result != CONTAINER_OK) return result;
+    whole = take_listed(b, name);
+    if (whole && whole->tensor->rank == 1)
+        (void)is_listed(m, whole, whole->tensor->dtype, whole->tensor->shape, 1, 0, m->size);
+    result = zip_locate(&a->zip, b->view, m);
+    return result == CONTAINER_BAD ? container_bad(b->c, "%s", a->zip.error) : result;
+}
+
 /* The storage that these views are of, in the order of memory. */
-static enum container_result add_storage_of(struct builder *b, const struct archive_of_torch *a,
+static enum container_result add_storage_of(struct builder *b, struct archive_of_torch *a,
                                             struct torch_view *views, size_t n)
 {
     const struct zip_member *const m = &a->zip.members[views->member];
@@ -242,17 +327,21 @@ static enum container_result add_storage_of(struct builder *b, const struct arch
         is_typed &= views[i].bits == views->bits && strcmp(views[i].dtype, views->dtype) == 0;
     }
     b->n_unknown += views->bits == 0;
+    if (views->bits == 0 && b->file) return CONTAINER_OK;
     if (views->bits == 0) return add_record(b, m, a->views.names + first->name, "", "BYTES", 0);
     is_kept = (unsigned char *)calloc(n, 1);
     if (!is_kept) return CONTAINER_MEMORY;
-    kept = is_typed ? keep_views(views, n, m->size, is_kept) : 0;
-    if (kept == 0) {
-        memset(is_kept, 0, n);
-        result = add_record(b, m, a->views.names + first->name, "@storage",
-                            is_typed ? views->dtype : "BYTES", is_typed ? views->bits : 0);
-    } else b->n_hidden += n - kept;
-    for (size_t i = 0; i < n && result == CONTAINER_OK; i++)
-        if (is_kept[i]) result = add_torch_view(b, a, &views[i]);
+    if (b->file) result = find_listed(b, a, views, n, first, is_kept);
+    else {
+        kept = is_typed ? keep_views(views, n, m->size, is_kept) : 0;
+        if (kept == 0) {
+            memset(is_kept, 0, n);
+            result = add_record(b, m, a->views.names + first->name, "@storage",
+                                is_typed ? views->dtype : "BYTES", is_typed ? views->bits : 0);
+        } else b->n_hidden += n - kept;
+        for (size_t i = 0; i < n && result == CONTAINER_OK; i++)
+            if (is_kept[i]) result = add_torch_view(b, a, &views[i]);
+    }
     if (result == CONTAINER_OK) result = add_other_names(b, a, views, n, is_kept);
     free(is_kept);
     return result;
@@ -287,7 +376,7 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
     struct torch_view *const list = a->views.list;
     enum container_result result = CONTAINER_OK;
     if (a->views.n) qsort(list, a->views.n, sizeof *list, compare_views);
-    result = add_records(b, a);
+    if (!b->file) result = add_records(b, a);
     for (size_t start = 0, end; start < a->views.n && result == CONTAINER_OK; start = end) {
         for (end = start + 1; end < a->views.n && list[end].member == list[start].member;) end++;
         result = add_storage_of(b, a, list + start, end - start);
@@ -343,15 +432,16 @@ static int find_prefix(struct archive_of_torch *a)
 }
 
 /* A member's data; NULL: it is compressed, too large, or cannot be read. To be freed. */
-static void *read_record(const struct builder *b, const struct archive_of_torch *a,
-                         const char *name, size_t most, size_t *size)
+static void *read_record(const struct builder *b, struct archive_of_torch *a, const char *name,
+                         size_t most, size_t *size)
 {
     char full[sizeof a->prefix + 32];
-    const struct zip_member *m;
+    struct zip_member *m;
     void *data;
     snprintf(full, sizeof full, "%s%s", a->prefix, name);
     m = zip_find(&a->zip, full);
-    if (!m || !m->is_stored || m->size > most) return NULL;
+    if (!m || !m->is_stored || m->size > most || zip_locate(&a->zip, b->view, m) != CONTAINER_OK)
+        return NULL;
     *size = (size_t)m->size;
     data = malloc(*size + 1);
     if (data && b->view->read(b->view->user, m->offset, data, *size) != 0) {
@@ -361,7 +451,7 @@ static void *read_record(const struct builder *b, const struct archive_of_torch 
     return data;
 }
 
-static int is_little_endian(const struct builder *b, const struct archive_of_torch *a)
+static int is_little_endian(const struct builder *b, struct archive_of_torch *a)
 {
     size_t size = 0;
     void *order = read_record(b, a, "byteorder", 16, &size);
@@ -407,6 +497,41 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
     return CONTAINER_OK;
 }
 
+static int is_bytes(const lmc_tensor *t) { return strcmp(t->dtype, "BYTES") == 0; }
+
+/* The name of an item that .metadata does not tell of: that of the first listed tensor in it,
+ * without what the archive calls it. */
+static enum container_result name_item(struct builder *b, const struct archive_of_torch *a)
+{
+    static const char suffix[] = "@storage";
+    const lmc_tensor *t = NULL;
+    size_t size, most = 0;
+    int is_found = 0;
+    for (; b->n_before && b->file->tensors[b->n_before - 1].offset >= a->zip.start; b->n_before--)
+        if (!is_bytes(&b->file->tensors[b->n_before - 1])) t = &b->file->tensors[b->n_before - 1];
+    if (!t) return CONTAINER_OK;
+    size = strlen(t->name);
+    if (size >= sizeof suffix - 1 && strcmp(t->name + size - (sizeof suffix - 1), suffix) == 0)
+        size -= sizeof suffix - 1;
+    for (size_t i = 0; i < a->views.n; i++) {
+        const char *const path = a->views.names + a->views.list[i].name;
+        const size_t length = strlen(path) + (*path != 0); /* with the dot before it */
+        if (length > size || length < most || strcmp(a->views.list[i].dtype, t->dtype) != 0 ||
+            (*path && (t->name[size - length] != '.' ||
+                       memcmp(t->name + size - length + 1, path, length - 1) != 0)))
+            continue;
+        most = length;
+        is_found = 1;
+    }
+    if (!is_found) return CONTAINER_OK; /* and so it is not found again */
+    free(b->item_name);
+    b->item = b->item_name = (char *)malloc(size - most + 1);
+    if (!b->item_name) return CONTAINER_MEMORY;
+    memcpy(b->item_name, t->name, size - most);
+    b->item_name[size - most] = 0;
+    return CONTAINER_OK;
+}
+
 /* The archive that ends there; OTHER: none does that torch.save() wrote. *start: where it begins.
  */
 static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
@@ -416,16 +541,16 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
     enum container_result result;
     memset(&a, 0, sizeof a);
     result = zip_read(&a.zip, b->view, from, end);
+    for (size_t i = 0; i < a.zip.n && result == CONTAINER_OK && !b->file; i++)
+        result = zip_locate(&a.zip, b->view, &a.zip.members[i]);
     if (result == CONTAINER_BAD || result == CONTAINER_OTHER)
         (void)container_bad(b->c, "%s", a.zip.error);
-    if (result != CONTAINER_OK) return result;
+    if (result == CONTAINER_OK && !find_prefix(&a)) result = CONTAINER_OTHER;
     *start = a.zip.start;
-    if (!find_prefix(&a)) result = CONTAINER_OTHER;
-    else {
-        result = read_views(b, &a);
-        if (result == CONTAINER_OK) result = add_storages(b, &a);
-        if (result == CONTAINER_OK && !*b->item) result = add_descriptions(b, &a, end);
-    }
+    if (result == CONTAINER_OK) result = read_views(b, &a);
+    if (result == CONTAINER_OK && b->file && *b->item && !b->part) result = name_item(b, &a);
+    if (result == CONTAINER_OK) result = add_storages(b, &a);
+    if (result == CONTAINER_OK && !*b->item && !b->file) result = add_descriptions(b, &a, end);
     torch_free_views(&a.views);
     zip_free(&a.zip);
     return result;
@@ -438,24 +563,28 @@ static int compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Now that nothing moves any more: names and shapes. Names that occur twice (keys may hold dots)
- * are made different by the place of their tensors. */
-static enum container_result finish_builder(struct builder *b)
+/* Now that nothing moves any more: names and shapes. */
+static void finish_pointers(struct container *c)
 {
-    struct container *const c = b->c;
-    const char **sorted = (const char **)malloc((c->n_tensors + 1) * sizeof *sorted);
-    int is_double = 0;
-    if (!sorted) return CONTAINER_MEMORY;
     for (size_t i = 0; i < c->n_tensors; i++) {
         c->tensors[i].name = c->strings + (uintptr_t)c->tensors[i].name;
         c->tensors[i].shape = c->shapes ? c->shapes + (uintptr_t)c->tensors[i].shape : NULL;
-        sorted[i] = c->tensors[i].name;
     }
     for (size_t i = 0; i < c->n_views; i++) {
         c->views[i].name = c->strings + (uintptr_t)c->views[i].name;
         c->views[i].shape = c->shapes ? c->shapes + (uintptr_t)c->views[i].shape : NULL;
         c->views[i].strides = c->shapes ? c->views[i].shape + c->views[i].rank : NULL;
     }
+}
+
+static enum container_result finish_builder(struct builder *b)
+{
+    struct container *const c = b->c;
+    const char **sorted = (const char **)malloc((c->n_tensors + 1) * sizeof *sorted);
+    int is_double = 0;
+    if (!sorted) return CONTAINER_MEMORY;
+    finish_pointers(c);
+    for (size_t i = 0; i < c->n_tensors; i++) sorted[i] = c->tensors[i].name;
     qsort((void *)sorted, c->n_tensors, sizeof *sorted, compare_strings);
     for (size_t i = 1; i < c->n_tensors; i++) is_double |= strcmp(sorted[i - 1], sorted[i]) == 0;
     free((void *)sorted);
@@ -519,6 +648,8 @@ static enum container_result fold_tensors(struct container *c, uint64_t size)
     return CONTAINER_OK;
 }
 
+#define BEFORE "something stands before its archive"
+
 static void init_builder(struct builder *b, struct container *c, const struct view *v)
 {
     memset(b, 0, sizeof *b);
@@ -536,7 +667,7 @@ enum container_result container_parse_torch_save(struct container *c, const stru
     init_builder(&b, c, v);
     result = add_archive(&b, 0, v->size, &start);
     if (result != CONTAINER_OK) return result;
-    if (start != 0) return container_bad(c, "something stands before its archive");
+    if (start != 0) return container_bad(c, BEFORE);
     result = finish_builder(&b);
     return result == CONTAINER_OK ? fold_tensors(c, v->size) : result;
 }
@@ -597,6 +728,93 @@ enum container_result container_parse_distcp(struct container *c, const struct v
     init_builder(&b, c, v);
     result = is_known ? add_known_items(&b, d, name) : add_items_from_end(&b);
     return result == CONTAINER_OK ? finish_builder(&b) : result;
+}
+
+/* -- views of a file in a snapshot -- */
+
+static int compare_view_names(const void *a, const void *b)
+{
+    return strcmp((*(struct container_view *const *)a)->name,
+                  (*(struct container_view *const *)b)->name);
+}
+
+static int is_same_view(const struct container_view *a, const struct container_view *b)
+{
+    return a->offset == b->offset && strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank &&
+           a->flags == b->flags &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 16 * (size_t)a->rank) == 0);
+}
+
+/* Names that two of them have: {"a": {"b.c": x}, "a.b": {"c": y}}. */
+static enum container_result find_ambiguous(struct builder *b)
+{
+    struct container *const c = b->c;
+    struct container_view **sorted;
+    sorted = (struct container_view **)malloc((c->n_views + 1) * sizeof *sorted);
+    if (!sorted) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < c->n_views; i++) {
+        const struct listed *const l = find_listed_name(b, c->views[i].name);
+        c->views[i].is_ambiguous = l && l->is_plain;
+        sorted[i] = &c->views[i];
+    }
+    qsort((void *)sorted, c->n_views, sizeof *sorted, compare_view_names);
+    for (size_t i = 1; i < c->n_views; i++)
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0 &&
+            !is_same_view(sorted[i - 1], sorted[i]))
+            sorted[i - 1]->is_ambiguous = sorted[i]->is_ambiguous = 1;
+    free((void *)sorted);
+    return CONTAINER_OK;
+}
+
+static void begin_finding(struct builder *b)
+{
+    for (size_t i = 0; i < b->file->n_tensors; i++) {
+        b->listed[i].tensor = &b->file->tensors[i];
+        b->listed[i].is_found = b->listed[i].is_plain = 0;
+    }
+    qsort(b->listed, b->file->n_tensors, sizeof *b->listed, compare_listed);
+    b->n_before = b->file->n_tensors;
+    b->names_size = b->shapes_size = b->c->n_views = 0;
+}
+
+/* The archives of the file: one, unless it is of torch.distributed.checkpoint. */
+static enum container_result find_archives(struct builder *b, const struct dcp *d)
+{
+    const char *const slash = strrchr(b->file->path, '/');
+    const char *const name = slash ? slash + 1 : b->file->path;
+    uint64_t start = 0;
+    enum container_result result;
+    if (d && dcp_find(d, name) < d->n) return add_known_items(b, d, name);
+    if (!container_is_distcp(name)) {
+        result = add_archive(b, 0, b->view->size, &start);
+        if (result != CONTAINER_OK || start == 0) return result;
+        if (b->file->n_tensors == 0) return container_bad(b->c, BEFORE);
+        begin_finding(b); /* a .distcp file that lost its name */
+    }
+    return add_items_from_end(b);
+}
+
+enum container_result container_find_torch_views(struct container *c, const struct view *v,
+                                                 const lmc_file *f, const struct dcp *d)
+{
+    struct builder b;
+    enum container_result result = CONTAINER_MEMORY;
+    init_builder(&b, c, v);
+    b.file = f;
+    b.listed = (struct listed *)malloc((f->n_tensors + 1) * sizeof *b.listed);
+    if (b.listed) {
+        begin_finding(&b);
+        result = find_archives(&b, d);
+        for (size_t i = 0; i < f->n_tensors && result == CONTAINER_OK; i++)
+            if (!b.listed[i].is_found && !is_bytes(b.listed[i].tensor))
+                result = container_bad(c, "it does not tell of tensor '%.100s'%s%.100s",
+                                       b.listed[i].tensor->name, c->note[0] ? ": " : "", c->note);
+        finish_pointers(c);
+        if (result == CONTAINER_OK) result = find_ambiguous(&b);
+    }
+    free(b.listed);
+    free(b.item_name);
+    return result;
 }
 
 size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end)

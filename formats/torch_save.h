@@ -37,6 +37,10 @@ enum container_result container_parse_torch_save(struct container *c, const stru
 enum container_result container_parse_distcp(struct container *c, const struct view *v,
                                              const struct dcp *d, const char *name);
 
+/* Views of a file of either kind, see container_find_views(). */
+enum container_result container_find_torch_views(struct container *c, const struct view *v,
+                                                 const lmc_file *f, const struct dcp *d);
+
 /* The part of a tensor's first dimension that a name tells of: "NAME[256:512]". Returns the size of
  * "NAME"; 0: it tells of none, or of other dimensions, too. */
 size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end);

@@ -215,7 +215,7 @@ static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *stri
         return 0;
     view->offset *= view->bits / 8;
     view->is_dense = 1;
-    view->is_plain = !view->is_conjugated;
+    view->is_plain = !view->flags;
     view->size = bytes;
     if (bytes && !is_contiguous(shape, strides, rank)) {
         sort_dimensions(shape, strides, rank);
@@ -232,16 +232,22 @@ static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *stri
     return view->size <= size - view->offset;
 }
 
-/* What PyTorch does lazily: it keeps the bytes, and a flag. */
-static int is_conjugated(const struct pickle *p, uint32_t arguments)
+static int is_true(const struct pickle *p, uint32_t node)
 {
+    return pickle_get(p, node)->type == PICKLE_BOOL && pickle_get(p, node)->u.value;
+}
+
+/* What PyTorch does lazily: it keeps the bytes, and a flag. */
+static unsigned find_flags(const struct pickle *p, uint32_t arguments)
+{
+    unsigned flags = 0;
     for (unsigned i = 6; i < 8; i++) { /* of version 2, of version 3 */
         const uint32_t metadata = pickle_item(p, arguments, i);
-        if (pickle_get(p, metadata)->type == PICKLE_DICT &&
-            (pickle_member(p, metadata, "conj") || pickle_member(p, metadata, "neg")))
-            return 1;
+        if (pickle_get(p, metadata)->type != PICKLE_DICT) continue;
+        if (is_true(p, pickle_member(p, metadata, "conj"))) flags |= VIEW_CONJUGATED;
+        if (is_true(p, pickle_member(p, metadata, "neg"))) flags |= VIEW_NEGATED;
     }
-    return 0;
+    return flags;
 }
 
 /* (storage, offset, shape, strides, requires_grad, hooks[, dtype]) */
@@ -262,7 +268,7 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     view.arguments = arguments;
     view.dtype = dtype->name;
     view.bits = dtype->bits;
-    view.is_conjugated = is_conjugated(p, arguments);
+    view.flags = find_flags(p, arguments);
     if (rank < 0 || pickle_counts(p, pickle_item(p, arguments, 3), strides, LMC_MAX_RANK) != rank ||
         !pickle_count(p, pickle_item(p, arguments, 1), &view.offset))
         return views_bad(w->views, "a tensor does not lie within its storage");

@@ -24,7 +24,7 @@ struct torch_view {
     size_t shape;   /* in shapes: of dense ones, in the order of memory */
     size_t logical; /* the same as PyTorch has it, then the strides */
     int is_plain;   /* the order of memory is the logical one, and bytes are what they say */
-    int is_conjugated;
+    unsigned flags;
     unsigned rank;
     size_t order;       /* of all views, in the object */
     uint32_t arguments; /* of the pickle: what it is made of */

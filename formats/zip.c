@@ -127,32 +127,32 @@ static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *f
     return 1;
 }
 
-/* Where the data begins: only the local header knows how long it is itself. */
-static enum container_result read_local(struct zip *z, const struct view *v, struct zip_member *m,
-                                        uint64_t local, uint64_t limit)
+enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m)
 {
     unsigned char header[LOCAL_SIZE + 256], *long_header = NULL, *bytes = header;
     const size_t name_size = strlen(m->name), size = LOCAL_SIZE + name_size;
+    const uint64_t limit = z->directory; /* which the members end before */
     enum container_result result = CONTAINER_OK;
-    if (local > limit || size > limit - local)
-        return zip_bad(z, "a member lies outside of the archive");
+    if (m->offset) return CONTAINER_OK;
+    if (size > limit - m->local) return zip_bad(z, "a member lies outside of the archive");
     if (size > sizeof header) bytes = long_header = (unsigned char *)malloc(size);
     if (!bytes) return CONTAINER_MEMORY;
-    if (read_view(v, local, bytes, size)) result = zip_bad(z, "it cannot be read");
+    if (read_view(v, m->local, bytes, size)) result = zip_bad(z, "it cannot be read");
     else if (memcmp(bytes, "PK\3\4", 4) != 0 || take_le(bytes + 26, 2) != name_size ||
              memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0)
         result = zip_bad(z, "a local header is not what the central directory says");
-    m->offset = local + size + take_le(bytes + 28, 2);
-    if (result == CONTAINER_OK && (m->offset > limit || m->size > limit - m->offset))
-        result = zip_bad(z, "a member lies outside of the archive");
+    if (result == CONTAINER_OK) {
+        m->offset = m->local + size + take_le(bytes + 28, 2);
+        if (m->offset > limit || m->size > limit - m->offset)
+            result = zip_bad(z, "a member lies outside of the archive");
+    }
     free(long_header);
     return result;
 }
 
 /* One entry of the central directory; *name: where its name goes. */
-static enum container_result read_entry(struct zip *z, const struct view *v,
-                                        const unsigned char **at, const unsigned char *end,
-                                        char **name, uint64_t limit)
+static enum container_result read_entry(struct zip *z, const unsigned char **at,
+                                        const unsigned char *end, char **name)
 {
     struct zip_member *const m = &z->members[z->n];
     const unsigned char *const p = *at;
@@ -182,8 +182,10 @@ static enum container_result read_entry(struct zip *z, const struct view *v,
     m->size = packed;
     m->is_stored = take_le(p + 10, 2) == 0 && (take_le(p + 8, 2) & 1) == 0 && packed == size;
     z->n++;
-    if (local > limit - z->start) return zip_bad(z, "a member lies outside of the archive");
-    return read_local(z, v, m, z->start + local, limit);
+    if (local > z->directory - z->start) return zip_bad(z, "a member lies outside of the archive");
+    m->local = z->start + local;
+    m->offset = 0;
+    return CONTAINER_OK;
 }
 
 static int compare_members(const void *a, const void *b)
@@ -192,8 +194,8 @@ static int compare_members(const void *a, const void *b)
 }
 
 /* bytes: the central directory, which ends where the members must have ended, too. */
-static enum container_result read_directory(struct zip *z, const struct view *v,
-                                            const struct zip_end *e, const unsigned char *bytes)
+static enum container_result read_directory(struct zip *z, const struct zip_end *e,
+                                            const unsigned char *bytes)
 {
     const unsigned char *at = bytes, *const end = bytes + (size_t)e->size;
     char *name;
@@ -202,7 +204,7 @@ static enum container_result read_directory(struct zip *z, const struct view *v,
     name = z->names = (char *)malloc((size_t)e->size + 1);
     if (!z->members || !z->names) return CONTAINER_MEMORY;
     for (uint64_t i = 0; i < e->n; i++) {
-        enum container_result result = read_entry(z, v, &at, end, &name, z->start + e->offset);
+        enum container_result result = read_entry(z, &at, end, &name);
         if (result != CONTAINER_OK) return result;
     }
     if (at != end) return zip_bad(z, "its central directory has a wrong size");
@@ -225,18 +227,18 @@ enum container_result zip_read(struct zip *z, const struct view *v, uint64_t fro
     bytes = (unsigned char *)malloc((size_t)e.size + 1);
     if (!bytes) return CONTAINER_MEMORY;
     result = read_view(v, e.at - e.size, bytes, (size_t)e.size) ? zip_bad(z, "it cannot be read")
-                                                                : read_directory(z, v, &e, bytes);
+                                                                : read_directory(z, &e, bytes);
     free(bytes);
     if (result != CONTAINER_OK) zip_free(z);
     return result;
 }
 
-const struct zip_member *zip_find(const struct zip *z, const char *name)
+struct zip_member *zip_find(const struct zip *z, const char *name)
 {
     struct zip_member wanted;
     wanted.name = name;
-    return z->n ? (const struct zip_member *)bsearch(&wanted, z->members, z->n, sizeof *z->members,
-                                                     compare_members)
+    return z->n ? (struct zip_member *)bsearch(&wanted, z->members, z->n, sizeof *z->members,
+                                               compare_members)
                 : NULL;
 }
 

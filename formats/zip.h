@@ -17,8 +17,9 @@
 
 struct zip_member {
     const char *name; /* a zero byte follows, and none is in it */
-    uint64_t offset;  /* of its data in the view */
-    uint64_t size;    /* of its data there */
+    uint64_t local;   /* of its local header, in the view */
+    uint64_t offset;  /* of its data there; 0: see zip_locate() */
+    uint64_t size;    /* of its data */
     int is_stored;    /* not compressed, not encrypted */
 };
 
@@ -35,8 +36,12 @@ struct zip {
  * of both, see error; MEMORY. It begins at or behind `from`. */
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end);
 
+/* Finds the member's data by its local header, which alone knows how long it is itself, unless that
+ * is known. OK, BAD (see error) or MEMORY. */
+enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m);
+
 /* The member of that name; NULL: there is none. */
-const struct zip_member *zip_find(const struct zip *z, const char *name);
+struct zip_member *zip_find(const struct zip *z, const char *name);
 
 void zip_free(struct zip *z);
 

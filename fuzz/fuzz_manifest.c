@@ -67,8 +67,6 @@ static FILE *silence;
 #include "../cli/input/walk.c"
 #include "../cli/choose/policy.c"
 #include "../cli/verb/apply_journal.c"
-#include "../cli/verb/apply_patches.c"
-#include "../cli/verb/apply_place.c"
 #include "../cli/verb/series_chain.c"
 #include "../cli/verb/series_manifest.c"
 
@@ -164,11 +162,9 @@ static void run_journal(fuzz_input *in)
     uint64_t p = fuzz_draw(in, 8), seed = p, capacity;
     const int repair = (int)fuzz_bits(&p, 3);
     size_t n_files = 1 + fuzz_bits(&p, 2), n;
-    unsigned char header[JOURNAL_HEADER_SIZE] = {0}, found[JOURNAL_HEADER_SIZE];
-    enum journal_state state = JOURNAL_NONE;
+    unsigned char header[JOURNAL_HEADER_SIZE] = {0};
     struct journal j;
     struct place place;
-    char *name = NULL;
     if (fd < 0) fd = memfd_create("side", 0);
     if (fd < 0 || ftruncate(fd, 0) != 0) abort();
     for (size_t i = 0; i < n_files; i++) {
@@ -197,15 +193,15 @@ static void run_journal(fuzz_input *in)
     j.fd = fd;
     open_place(&place, "root", get_file, &n_files, 0);
     j.target = &place;
-    if (read_journal_header(&j, &state, found, &name) == CODE_OK && state == JOURNAL_OTHER) {
-        FUZZ_CHECK(name && strlen(name) <= JOURNAL_NAME_ROOM);
-        if (recover_journal(&j, found, n_files) == CODE_OK) {
-            FUZZ_CHECK(j.n_handed <= load_number(found + 16, 8) && j.n_recorded == j.n_handed);
+    if (read_journal_header(&j) == CODE_OK && j.state == JOURNAL_OTHER) {
+        FUZZ_CHECK(j.found_name && strlen(j.found_name) <= JOURNAL_NAME_ROOM);
+        if (recover_journal(&j, n_files) == CODE_OK) {
+            FUZZ_CHECK(j.n_handed <= load_number(j.header + 16, 8) && j.n_recorded == j.n_handed);
             FUZZ_CHECK(j.is_recorded == (j.number != 0) && j.pending.size <= MAX_SLOT);
             use_patches(&j, n_files, seed);
         }
     }
-    free(name);
+    free(j.found_name);
     free(j.pending.data);
     free(j.path);
 }

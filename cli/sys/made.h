@@ -72,14 +72,8 @@ int go_to_made(struct made *m, size_t number);
 /* Counts a file that is made where we are. */
 int count_made_file(struct made *m);
 
-/* Removes the directory where we are and those above it, as far as they are empty. */
-int leave_empty(struct made *m);
-
 /* From the leaves to the root: sets the attributes, and with is_synced brings each to the disk. */
 int finish_made(struct made *m, int is_synced);
-
-/* Removes the directories that were made, as far as they are empty. */
-int remove_made(struct made *m);
 
 /* Whether the system brings thousands of small files to the disk together at the end: those of this
  * tree, and a file of that size where we are. */

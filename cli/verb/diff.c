@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "diff.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <jansson.h>
 
 #include "../format/hex.h"
@@ -410,22 +404,17 @@ static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
     end_json_line(&w);
 }
 
-int diff_snapshots(char *from, char *to, const struct diff_options *options)
+int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o)
 {
-    const struct common *o = &options->common;
-    char *names[2];
     struct diff d;
     struct rest_rows rest;
     size_t n = o->bases->n;
-    int code;
-    names[0] = from;
-    names[1] = to;
-    code = add_snapshots(names, 2, "diff", o);
+    int code = add_snapshots(sides, 2, "diff", o);
     if (code != CODE_OK) return code;
     memset(&d, 0, sizeof d);
     memset(&rest, 0, sizeof rest);
     d.o = o;
-    d.level = options->level;
+    d.level = level;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
     code = prepare_base(d.a, o);
@@ -433,14 +422,14 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
     if (code == CODE_OK) {
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
-        progress_start(to, LMC_UNKNOWN_SIZE);
+        progress_start(sides[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
-        code = measure_all(&d);
+        code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = measure_rest(&rest, &d);
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && options->json) print_json_diff(&d, &rest);
+    if (code == CODE_OK && is_json) print_json_diff(&d, &rest);
     else if (code == CODE_OK) {
         print_diff(&d, wants_narrow_tables(o));
         for (size_t i = 0; i < rest.n; i++) print_rest(&rest.list[i]);

@@ -6,13 +6,7 @@
  */
 #include "dump.h"
 
-#include <errno.h>
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "../../lmc.h"
 #include "../format/print.h"
@@ -626,13 +620,12 @@ static void dump_all(struct dump *d)
     if (has_index) take_trailer(d);
 }
 
-int dump_file(const char *path, const struct common *o)
+int dump_file(const char *path)
 {
     const char *name = is_dash(path) ? "(standard input)" : path;
     struct dump d;
     struct stat st;
     int code = CODE_OK;
-    (void)o;
     memset(&d, 0, sizeof d);
     d.left = NO_LIMIT;
     if (check_regular(path, 0) != CODE_OK) return CODE_ERROR;

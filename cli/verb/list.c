@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "list.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <jansson.h>
 
-#include "../choose/record.h"
+#include "../choose/quantise.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
@@ -527,14 +523,13 @@ static void print_json(struct archive *a, const struct base *p)
     end_json_line(&w);
 }
 
-int list_file(const char *path, const struct list_options *options)
+int list_file(const char *path, int is_json, const struct common *o)
 {
-    const struct common *o = &options->common;
     struct archive a;
     struct base plain;
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && options->json) print_json(&a, &plain);
+    if (code == CODE_OK && is_json) print_json(&a, &plain);
     else if (code == CODE_OK && a.plain) print_plain(&a, &plain, o);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);

@@ -13,7 +13,6 @@
 #include "../input/common.h"
 #include "../input/places.h"
 #include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
 #include "series.h"

@@ -16,7 +16,6 @@
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../input/archive.h"
-#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -179,7 +178,7 @@ static int compare_chains(const void *a, const void *b)
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
 }
 
-static int compare_entry_names(const void *a, const void *b)
+static int compare_snapshot_names(const void *a, const void *b)
 {
     return strcmp((*(struct snapshot *const *)a)->name, (*(struct snapshot *const *)b)->name);
 }
@@ -195,7 +194,7 @@ static int compare_numbers(const void *a, const void *b)
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_entry_names, compare_numbers};
+        compare_contents, compare_chains, compare_snapshot_names, compare_numbers};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);

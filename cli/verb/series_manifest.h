@@ -191,24 +191,4 @@ int check_entry(const struct series *s, const struct snapshot *e);
 void tell(const struct series_options *o, const char *what, const char *name, const char *link,
           const char *other);
 
-/* -- sources (series_add.c) -- */
-
-struct look {
-    uint64_t digest; /* of names, kinds, sizes, times */
-    int64_t newest;  /* change, in nanoseconds */
-    size_t n_files;
-    int is_whole; /* all could be looked at */
-};
-
-/* Whether the file or tree changes shows by two looks. Nothing is reported. */
-struct look look_at(const char *path);
-
-/* What it is called in the series. To be freed. */
-char *name_of_source(const char *path);
-
-/* Adds the source at path under that name. is_watched: by watch, which is content if another one
- * has done it meanwhile. */
-int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched,
-                         const struct series_options *o);
-
 #endif

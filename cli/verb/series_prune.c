@@ -18,8 +18,8 @@
 #include "../sys/names.h"
 #include "../sys/report.h"
 #include "recode.h"
+#include "restore.h"
 #include "series_manifest.h"
-#include "test.h"
 
 /* -- prune, keep -- */
 

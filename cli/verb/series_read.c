@@ -22,7 +22,6 @@
 #include "cat.h"
 #include "restore.h"
 #include "series_manifest.h"
-#include "test.h"
 #include "verify.h"
 
 /* -- list -- */
