@@ -1,10 +1,9 @@
 /* printable.h - text that a terminal shows as it is, and does not obey
  * SPDX-License-Identifier: MIT
  *
- * Names, paths, dtypes and metadata come from files, and may hold anything. What would move the
- * cursor, change colours, end the line, turn the direction of writing or be seen by nobody is
- * escaped instead: \xHH for a byte that is no UTF-8 or a control character, \u{HHHH} for a
- * character. Everything else is shown as it is.
+ * Names come from files, and may hold anything. What would move the cursor, change colours, end the
+ * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8 or
+ * a control character, \u{HHHH} for a character.
  */
 #ifndef LMC_FORMATS_PRINTABLE_H
 #define LMC_FORMATS_PRINTABLE_H

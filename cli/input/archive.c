@@ -73,11 +73,6 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
                 lmc_status_text(status), where);
 }
 
-int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status)
-{
-    return fail_snapshot_at(name, header, status, "");
-}
-
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where)
 {

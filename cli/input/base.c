@@ -592,10 +592,9 @@ int protect_plain(const struct base *p, const char *output)
 
 char *describe_base(const uint8_t *wanted, const char *made_with)
 {
-    char text[2 * SHORT_FINGERPRINT + 1];
+    char text[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
     format_hex(text, wanted, SHORT_FINGERPRINT);
-    return made_with ? format_text("%s (named '%.200s' when this delta was made)", text, made_with)
-                     : copy_string(text, strlen(text));
+    return format_text("%s%s", text, format_made_with(named, made_with));
 }
 
 char *name_base(const struct base *b)
@@ -614,7 +613,7 @@ int choose_base(const struct base **base, const struct common *o)
 {
     struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
     int code = CODE_OK;
-    if (first && contains_only_snapshots(first->name))
+    if (first && contains_snapshots(first->name, 1))
         return fail(CODE_USAGE, first->name,
                     "is a directory of snapshots; name the one that this is to be coded against");
     if (first) {

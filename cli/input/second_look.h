@@ -26,7 +26,6 @@ struct second_look {
     struct archive archive;
     int is_open;
     int lacks_base; /* it is only checked, as far as that goes without the base that it needs */
-    uint64_t done;  /* bytes of all files that were decoded */
 };
 
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */

@@ -136,6 +136,7 @@ static int identify_target(struct apply *a)
 static int fail_target(const struct apply *a, const struct delta *d)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
+    char named[MADE_WITH_TEXT];
     const char *journal = a->journal.path;
     enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     format_hex(wanted, d->wanted, SHORT_FINGERPRINT);
@@ -156,10 +157,8 @@ static int fail_target(const struct apply *a, const struct delta *d)
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
-    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
-                there, d->name, wanted, d->made_with ? " (named '" : "",
-                d->made_with ? d->made_with : "", d->made_with ? "' when this delta was made)" : "",
-                more);
+    return fail(code, a->name, "is %s, but %s needs the base %s%s; nothing was changed%s", there,
+                d->name, wanted, format_made_with(named, d->made_with), more);
 }
 
 /* Links are no part of what is applied block by block. */
