@@ -1731,13 +1731,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Some of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
- * is that of the page on quantised elements.
- *
- * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
- * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
- * machine.
+ * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
@@ -1869,20 +1863,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does:
- *
- *     crc32c, sum64                              crc32c.h, sum64.h
- *     join, split                                split_join.h
- *     split_root, join_root                      split_root.h, join_root.h
- *     is_constant, count_ones                    count.h
- *     map, partition, merge                      map.h, partition.h, merge.h
- *     flatten, unflatten                         flatten.h
- *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     patch                                      patch.h
- *     list_changes, rank_changes                 changes.h
- *     restore_rows and all behind it             grids.h */
+ * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -2412,8 +2395,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
- * the shifted masks. */
+ * last to the first, by masks that are shifted down. */
 LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];
@@ -2644,9 +2626,7 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
  * them is said.
  *
- * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
- * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
- * other machines; what follows is for x86 alone. */
+ * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2818,8 +2798,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 
 #ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
- * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
+ * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
@@ -2937,11 +2916,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
- *
- * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
- * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
- * and masked loads and stores, which touch no byte whose bit is 0. */
+ * where these are inlined. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -3507,7 +3482,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * mantissas hardly do.
  *
  * On their own they are called for samples and for what the loops of split_root and join_root leave
- * over; those use the same steps in registers (split_join_vec.inl).
+ * over.
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
@@ -3576,12 +3551,9 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest,
- * fewer than eight, goes through buffers of a whole group, so that nothing beyond src or a row is
- * touched. Width 2 has a loop of its own, since bf16 and fp16 are most of what there is:
- * sixteen elements in arrays of constant length, which become vectors of SSE2, Altivec and the like
- * without an intrinsic. The words' transposes are for the other widths, and for what that
- * leaves. */
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest
+ * goes through buffers of a whole group. Width 2 has loops of constant length that compilers turn
+ * into vectors. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, enum lmc__order order)
 {
@@ -3640,9 +3612,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
- * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
- * leaves over AVX2's will do (tiers.h). */
+ * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
@@ -4084,9 +4054,8 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
  *     bytes of w     0  1  2  3  4  5  6  7
  *     table          0  1  2  3  4  5  6  7     its counter [byte]
  *
- * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
- * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
+ * Counters have 16 bits: the tables take 4 KiB of the first cache. Of a delta's upper planes most
+ * are constant. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
@@ -4124,12 +4093,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
- *
- *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
- *     then nibbles            at most 4, which fits in 4 bits
- *     then bytes              at most 8: here it suffices to mask once, behind the addition
- *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -4199,13 +4163,9 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /* == kernels/map.h ============================================================================= */
 
-/*
- * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
+/* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
- * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
- * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
- * time.
- */
+ * partition these; the inverse is for an escape's bytes. */
 
 #ifndef LMC_NO_ENCODER
 /* Four look-ups before four stores: a store of bytes may change src or the table for all that the
@@ -4351,9 +4311,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * The encoder calls it for each inner node of a tree (lmc__put_node), and split_root for the root,
- * strip by strip. What it compares are ranks, the places of the symbols' leaves in the tree: then
- * each node's leaves are consecutive, and one comparison with the first of the right child tells.
+ * What is compared are ranks, the places of the symbols' leaves in the tree: so each node's leaves
+ * are consecutive.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
  * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
@@ -4368,10 +4327,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * left may be src, for it never overtakes it: when the elements [i, i + V) are in a register, at
  * most i have gone to the left, so what is stored then ends before i + V, where the next load
  * begins. right may not.
- *
- * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
- * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
- * cost as much in instructions: bench/tried.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -4490,9 +4445,8 @@ LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t
  *     to right at     0         r1        r2        r3         from n_right on
  *     to left at      0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * r1, r2, r3 are three independent popcounts of a longer and longer part of m, so that the eight
- * addresses do not form a chain. The only one from step to step is n_right. split_root uses this
- * step too. */
+ * r1, r2, r3 are popcounts of a longer and longer part of m, so that the eight addresses do not
+ * form a chain. split_root uses this step too. */
 LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
                                                  size_t n_right, __m256i v, uint32_t m)
 {
@@ -4506,10 +4460,8 @@ LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, 
     return n_right + (size_t)_mm_popcnt_u64(m);
 }
 
-/* want_left and want_right are constant: assigning NULL lets the compiler drop the stores of a side
- * that is not wanted from the step. The number on the left is i - n_right. The last step loads 32
- * bytes and stores as if all counted; only m is cut to the n - i that do, which also keeps what is
- * behind them from the right. Mask bytes go through `word`: mask + i / 8 may have fewer than 4. */
+/* want_left and want_right are constant. The last step loads 32 bytes and stores as if all counted;
+ * only m is cut to the n - i that do. */
 LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                  const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
@@ -4554,11 +4506,7 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...
  *     compress(v, m, v)       b c f h . . . . ...     to right
- *     compress(v, ~m, v)      a d e g . . . . ...     to left
- *
- * A store may begin where the list ends and is of 64 bytes: all of the slack. The last step is a
- * copy of the loop's body, so that this needs no `valid`. In it the elements of slack are neither
- * in m nor in valid & ~m; they would do no harm on the left, behind its end. */
+ *     compress(v, ~m, v)      a d e g . . . . ...     to left */
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
                                                      int want_left, int want_right)
@@ -4616,17 +4564,12 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read: as many bytes of right as it has ones, of
- * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
- * made the lists, so both are that long. A step loads a whole group of each list, wherever it
- * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
- * no meaning, lie in dst's slack.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
+ * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
+ * slack. dst gets whole groups too, so it must not overlap the sides.
  *
- * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
- * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
- * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
+ * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
+ * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -4682,10 +4625,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
- *
- * c is 8 at most, so 8 - c is not negative and the one instruction, vabd, is right for both kinds.
- * before: ones in the 16 j elements before; the zeros there are 16 j - before. */
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -4760,9 +4700,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *
  * What stands at the dots does not matter: the blend takes the other side there. The second half's
  * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b.
- *
- * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
+ * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int left_list, int right_list)
@@ -4925,21 +4863,11 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * One flat node of depth D takes the place of 2^D - 1 inner nodes: no partition, no merge, no bytes
- * that are moved D times. src[i] is a rank, and a node's leaves are consecutive ones, so that rank
- * - first is the number; any number of D bits is a leaf, so a decoder has nothing to check but the
- * unused bits.
- *
- * Exactly means more here than elsewhere: planes stand one behind the other without a gap, at any
- * byte, and a step goes through all of them. A store of a few bytes too many at the end of plane d
- * would spoil the start of plane d + 1, which the first step has written. So the last step's masks
- * go through a word from which ceil((n - i) / 8) bytes are copied. src and dst are lists, so their
- * last vectors need no care; what src's slack holds is masked out, and what dst's gets is of no
- * meaning. bits and the list must not overlap.
+ * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
+ * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
+ * the list must not overlap.
  */
 
-/* v = 2 v + bit for eight bytes at once: they stay below 64, so no bit leaves its byte. Each is a
- * number of `depth` bits, also behind n, so symbols is not read beyond its entries. */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -4994,11 +4922,7 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on
- *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
- * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
- * one, load_mask reads exactly: the last plane ends where input may end. */
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
 LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
 {
     __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
@@ -5065,10 +4989,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight: bits that are added are distinct,
- * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
- * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
- * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
+/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
+ * 2^depth are not read, by a masked load. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -5239,10 +5162,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other: checksum, split, map,
- * partition, say. But a block does not fit into the first cache, and every pass over it would read
- * from the second what the pass before wrote there. So they take a strip of the block through all
- * stages, then the next one:
+ * Each of them does what several kernels could do one after the other. But a block does not fit
+ * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -5253,7 +5174,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip. */
+ * the kernels of the tier do the rest of the block, strip by strip.
+ */
 
 /* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
  * stays in a first cache of 32 KiB. */
@@ -5427,19 +5349,14 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root.
  *
- * Why the root with it: a tree's root is the one node that all n bytes of a plane go through, and
- * here they are in a register already. Three passes less over the plane (its store, a map, a
- * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
- * with each level (lmc__put_node).
+ * The root is the one node that all bytes of a plane go through, and here they are in a register
+ * already: three passes less over the plane.
  *
  * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
- * bytes. Planes other than the root's are written exactly, for raw ones lie in the
- * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
- * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
- * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
- * mask begins with a byte.
- *
- * Cycles for 64 elements of bf16: about 12 to 14 with AVX-512 (Zen 4), without the CRC. */
+ * bytes. Planes other than the root's and root->mask are written exactly; left and right are lists.
+ * Nothing may overlap but left and the row. Where a loop ends, the number of elements is a multiple
+ * of 8.
+ */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
@@ -5450,9 +5367,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * the start of the next strip's place in the row, which the split fills later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
- *            0                    i - n_right        i                     i + m
- *
- * Other planes' places behind the strip are not touched: split writes exactly. */
+ *            0                    i - n_right        i                     i + m */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   enum lmc__order order, uint64_t *sum, lmc__progress done)
@@ -5546,10 +5461,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *                         |================|                                       split
  *
  * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
- * lanes are joined to one register, which goes on as lane 0 of the next strip.
- *
- * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
- * for samples have broken the order by which the hardware foresees them. */
+ * lanes are joined to one register, which goes on as lane 0 of the next strip. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
@@ -5719,9 +5631,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         left = root->left;
         right = root->right;
     }
-    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
-     * count; the next step writes over the others, or they lie in the list's slack. left may be the
-     * row itself, which is not written here. */
+    /* left, right: where the next ranks go. left may be the row itself, which is not written
+     * here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
@@ -5815,15 +5726,13 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
- * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
- * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
- * fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
+ * once for each block, when all that could be wrong with its payload has been found.
  *
- * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
- * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
- * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
- * to be done with it, the CRC above all, must be done before. */
+ * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
+ * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
+ * before.
+ */
 
 /* What is left of a side when `used` bytes of its list are. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -5923,10 +5832,7 @@ typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 :
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
  * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
- * the other, so without a gap each load would meet the store before it; and with one of 64 the one
- * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
- * 32 vectors earlier, or 96 when the buffers have changed places. */
+ * reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -6065,9 +5971,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
- *
- * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the order. */
+ */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -6187,17 +6091,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
- * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
- * comparisons a step, so that few classes are fast.
- *
  * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
  * elements how many of them are in class c or before, a row of bytes for each class but the last.
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
- * set_highest_* are for group and ungroup too.
+ * base is read exactly.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -6306,9 +6205,8 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
- * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
+ * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -6434,11 +6332,9 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a class's threshold is more than a key, 0 at
- * least and 1 at most, is 1 for yes; two such bytes are added. An instruction sums up eight of
- * these, to four numbers of at most 16 for a group of 64 elements; of eight groups these are bytes
- * side by side, and then the four are added. To count by the ones of masks would take half as long
- * again.
+/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
+ * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+ * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -6574,8 +6470,7 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
- * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
  * faster by it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
@@ -6619,8 +6514,7 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 #ifndef LMC_NO_ENCODER
 /* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
  * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
- * of their own, ahead of where they are used: one behind the other the look-ups, the masks and what
- * is made with them would take a hundred cycles, too many for steps to overlap. */
+ * ahead of their use, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
@@ -6718,33 +6612,27 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
- * The vector tiers find an element's class without a table look-up: the classes are intervals of
- * keys, one behind the other, so a class is the elements whose key is not above its highest one and
- * above that of the class before. For each class in turn, its elements of a step are packed, by the
- * same shuffle in all planes, and stored at the end of its lists. One plane of a step of eight
- * elements, of two classes:
+ * For each class in turn, the vector tiers pack its elements of a step, by the same shuffle in all
+ * planes, and store them at the end of its lists. One plane of a step of eight elements, of two
+ * classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
- * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
- * meaning. The next store to this list begins there and writes over it; the last one's lies in the
- * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
+ * over by the next one, or lies in the list's slack. A class without an element in a step is stored
+ * to as well: no branch depends on the data. So every class has lists with slack, even if they are
+ * empty, and no two lists share slack.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
- * of the lists come from count_classes with the same grouping. The encoder calls this for each
- * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
+ * grouping.
+ */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
- * the loop over p and the residual's masks are. order is a constant for each of the two calls of
- * lmc__residual, which compute only what they return then. */
+/* m elements from done->n on, which are at src; done is moved on. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -6816,9 +6704,6 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
  *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
  *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
  *
- * Eight addresses are known at once, so no store waits for the one before. Each is of 8 bytes.
- *
- * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
  * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
  * those of odd j are brought there by vext, once for all classes. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
@@ -6935,9 +6820,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
  *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
  *   union            1  4  6  8 11  8  8  8    8  8 ...
  *
- * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
- * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
- * lmc__behind and ends in its 24 bytes. */
+ * Moving up by k is a shuffle itself: the 16 bytes of lmc__behind from 8 - k on; k is at most 8. */
 LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -6958,10 +6841,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
- * which begins where the first one's elements end, puts that right.
- *
- * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
- * otherwise load each row's address again after each store. */
+ * which begins where the first one's elements end, puts that right. */
 LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -7071,10 +6951,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
- *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector
- *
- * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
- * All places are below 64, and a store of 32 bytes suffices for as many elements. */
+ *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
 LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -7191,16 +7068,15 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
  *
  * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
- * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
- * follows from base alone, and the decoder has made the lists as long as count_classes says of the
- * same base; so no list is overrun, whatever the block holds.
+ * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
+ * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all. */
+ * frequent one (what has not changed), needs nothing at all.
+ */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list: nothing depends on it then. The loops below
- * leave such counts behind (NEON), or not; a class without lists reads none of them. */
+ * classes' elements here, also of those without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -7231,8 +7107,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. done->next says how far each class's lists were used up by the loop before, so the two
- * need not agree on anything else. The CRC goes over what has just been written. */
+ * end with. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
@@ -7260,9 +7135,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
+ * vector replaces the zeros behind the loop over classes.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
@@ -7659,9 +7533,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
  * spread each class's residuals over all of its elements, zeros and all.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
- * element's number reaches. So how far at and residual are read follows from at alone: whatever the
- * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
+ * at and residual are read follows from at alone; a number beyond the class's elements changes
  * nothing.
  */
 
@@ -7748,11 +7621,9 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * So keys are looked at where there are changes. No branch depends on where these lie but the ends
- * of loops, once for each class and chunk.
- *
  * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made. */
+ * wanted again: elements are written when all of a chunk's are made.
+ */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -8126,10 +7997,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
- * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, from its copy. */
+/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
+ * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
+ * its copy. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -8378,9 +8248,8 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
- * changed element, and there is no branch for each group, which could not be foreseen where about
- * one element in 64 has changed. */
+/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
+ * a step has an end that can be foreseen better than one in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
@@ -8433,19 +8302,15 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
- * steps of bits are nearly equal ratios, and exactly so from octave to octave.
+ * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
- * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
+ * All tiers, compilers and options must give the same bits. So what could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
  *
- * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
- * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
- * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
- * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
- * encoders.
+ * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
+ * overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -8637,9 +8502,7 @@ static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src
 }
 
 /* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. The sum of logarithms, in effect, from which a group's scale is found
- * (quantise/fit_scales.h, which asks for 16384 at most). It fits in 32 bits: 17 for each element,
- * times 2^15. */
+ * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -8725,22 +8588,18 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     LMC__INLINE_ISA   what its inline functions begin with
  *     LMC__STATIC_ISA   what its other functions begin with
  *
- * which it undefines at its end. Each function has the name of the scalar one, and each line of a
- * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that.
+ * which it undefines at its end. Each line of a step computes what the scalar text does for one
+ * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
  *
- * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
- * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
- * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
- * signed ones: gcc and clang define vector arithmetic so.
+ * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * numbers. Operators wrap, also the signed ones.
  *
  *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
- * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
- * operations are independent from those of the next but the count of exceptions. */
+ * leaves the rest to the scalar one. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
@@ -9605,8 +9464,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
- * the same bytes, so that is a matter of speed only.
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
@@ -9687,11 +9545,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
+/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
+ * join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -9744,18 +9599,11 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/*
- * Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library.
- *
- * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
- * the same answer, and what the pointer points to is constant and was there before: nothing has to
- * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done, also if the user limits the tier meanwhile.
- */
-
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
- * relaxed atomics do. */
+/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library is a pointer to a constant table, chosen at
+ * first use. Threads that choose at the same time find the same answer, and the table was there
+ * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -9785,8 +9633,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
- * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
- * virtual machine it traps), so this is done once, not in each call. */
+ * xgetbv may be executed only if OSXSAVE is set. cpuid is slow in virtual machines. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;

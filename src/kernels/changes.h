@@ -145,10 +145,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
- * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, from its copy. */
+/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
+ * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
+ * its copy. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -397,9 +396,8 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
- * changed element, and there is no branch for each group, which could not be foreseen where about
- * one element in 64 has changed. */
+/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
+ * a step has an end that can be foreseen better than one in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,

@@ -28,17 +28,12 @@
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
- * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
- * comparisons a step, so that few classes are fast.
- *
  * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
  * elements how many of them are in class c or before, a row of bytes for each class but the last.
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
- * set_highest_* are for group and ungroup too.
+ * base is read exactly.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -147,9 +142,8 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
- * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
+ * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -275,11 +269,9 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a class's threshold is more than a key, 0 at
- * least and 1 at most, is 1 for yes; two such bytes are added. An instruction sums up eight of
- * these, to four numbers of at most 16 for a group of 64 elements; of eight groups these are bytes
- * side by side, and then the four are added. To count by the ones of masks would take half as long
- * again.
+/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
+ * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+ * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -415,8 +407,7 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
- * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
  * faster by it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
@@ -460,8 +451,7 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 #ifndef LMC_NO_ENCODER
 /* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
  * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
- * of their own, ahead of where they are used: one behind the other the look-ups, the masks and what
- * is made with them would take a hundred cycles, too many for steps to overlap. */
+ * ahead of their use, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;

@@ -26,9 +26,8 @@
  * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
  * spread each class's residuals over all of its elements, zeros and all.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
- * element's number reaches. So how far at and residual are read follows from at alone: whatever the
- * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
+ * at and residual are read follows from at alone; a number beyond the class's elements changes
  * nothing.
  */
 
@@ -115,11 +114,9 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * So keys are looked at where there are changes. No branch depends on where these lie but the ends
- * of loops, once for each class and chunk.
- *
  * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made. */
+ * wanted again: elements are written when all of a chunk's are made.
+ */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 

@@ -10,9 +10,7 @@
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
  * them is said.
  *
- * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
- * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
- * other machines; what follows is for x86 alone. */
+ * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -184,8 +182,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 
 #ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
- * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
+ * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
