@@ -1681,44 +1681,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1   ? vdupq_n_u8(0x80)
-           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
-                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
  * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
  *
@@ -1989,42 +1951,6 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
- * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
-}
-
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
 LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
@@ -2084,41 +2010,6 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
-
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
- * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
-}
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -2151,7 +2042,51 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
+#if LMC__NEON || LMC__X86
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+#define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
+    typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
+    typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint32_t lmc__u32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint64_t lmc__u64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef int8_t lmc__i8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                    \
+    typedef int16_t lmc__i16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int32_t lmc__i32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int64_t lmc__i64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    INLINE VECTOR lmc__sign_bits_##isa(unsigned width)                                             \
+    {                                                                                              \
+        const lmc__u64s_##isa zero = {0};                                                          \
+        return (VECTOR)(zero + (width == 1   ? 0x8080808080808080u                                 \
+                                : width == 2 ? 0x8000800080008000u                                 \
+                                : width == 4 ? 0x8000000080000000u                                 \
+                                             : 0x8000000000000000u));                              \
+    }                                                                                              \
+    INLINE VECTOR lmc__negative_##isa(VECTOR v, unsigned width)                                    \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__i8s_##isa)v < 0)                                      \
+               : width == 2 ? (VECTOR)((lmc__i16s_##isa)v >> 15)                                   \
+               : width == 4 ? (VECTOR)((lmc__i32s_##isa)v >> 31)                                   \
+                            : (VECTOR)((lmc__i64s_##isa)v < 0);                                    \
+    }                                                                                              \
+    INLINE VECTOR lmc__plus_##isa(VECTOR a, VECTOR b, unsigned width)                              \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a + (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
+    }                                                                                              \
+    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
+    }
+#endif
+
 #if LMC__NEON
+LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
 #define LMC__VECTOR uint8x16_t
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__INLINE_ISA LMC__INLINE
@@ -2183,6 +2118,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #endif
 
 #if LMC__X86
+LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
@@ -2203,6 +2139,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #undef LMC__INLINE_ISA
 /* -- */
 
+LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
@@ -4408,13 +4345,11 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
-    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
-    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
-    default: lmc__ungroup_body(dst, sides, block, 8, done);
-    }
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4522,9 +4457,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
-        if (width >= 8) lmc__join_step_neon(v, width, 4);
-        if (width >= 4) lmc__join_step_neon(v, width, 2);
-        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        lmc__join_vectors_neon(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -4549,12 +4482,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
-    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
-    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
-    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     done.crc = k->crc32c(0, dst, done.n * width);
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
@@ -4633,9 +4563,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -4679,12 +4607,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
-    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
-    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
-    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
@@ -4749,9 +4674,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -4802,12 +4725,9 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
-    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
-    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
-    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif

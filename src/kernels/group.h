@@ -158,9 +158,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
             /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
-            if (width >= 2) lmc__split_step_neon(v, width, 1);
-            if (width >= 4) lmc__split_step_neon(v, width, 2);
-            if (width >= 8) lmc__split_step_neon(v, width, 4);
+            lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
@@ -204,12 +202,9 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
-    case 2: lmc__group_loop_neon(k, classes, src, &block, 2, &done); break;
-    case 4: lmc__group_loop_neon(k, classes, src, &block, 4, &done); break;
-    default: lmc__group_loop_neon(k, classes, src, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -289,9 +284,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys = lmc__keys_avx2(b, width);
-            if (width >= 2) lmc__split_step_avx2(v, width, 1);
-            if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            lmc__split_vectors_avx2(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
@@ -345,12 +338,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx2(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx2(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx2(classes, src, &block, &done); break;
-    default: lmc__group_8_avx2(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
@@ -399,9 +389,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         keys = lmc__keys_avx512(b, width);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
@@ -449,12 +437,9 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx512(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx512(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx512(classes, src, &block, &done); break;
-    default: lmc__group_8_avx512(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif

@@ -6,6 +6,7 @@
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
+#include "kernels/residual.h"
 
 /*
  * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
