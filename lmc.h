@@ -62,7 +62,7 @@
  *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
  *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
  *              get_block
- *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
+ *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
@@ -925,7 +925,7 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * have one. The first search sorts the names (24 bytes for each, which the reader keeps); each then
+ * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
  * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
@@ -2639,8 +2639,8 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
+/* SIMDe's parameters are int8_t where the compilers' own headers say char. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
@@ -5500,9 +5500,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
     unsigned p;
     if (order)
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
-    if (width >= 2) lmc__split_step_avx2(v, width, 1);
-    if (width >= 4) lmc__split_step_avx2(v, width, 2);
-    if (width >= 8) lmc__split_step_avx2(v, width, 4);
+    lmc__split_vectors_avx2(v, width);
     LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
     if (!has_root) {
         lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
@@ -5596,8 +5594,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
 {
     const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
                                  : width == 2 ? lmc__crc_folds[0]
-                                 : width == 4 ? lmc__crc_folds[1]
-                                              : lmc__crc_folds[2];
+                                              : lmc__crc_folds[1];
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
     __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
@@ -5634,27 +5631,23 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     return done;
 }
 
-/* Whether there is a root is a constant, so that the loop without one has its registers free; but
- * not for elements of 8 bytes, whose steps are long. order is tested once a step: as a constant it
- * would double the code and gains nothing. */
+/* Whether there is a root is a constant, so that the loop without one has its registers free. order
+ * is tested once a step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         enum lmc__order order)                                                                     \
     {                                                                                              \
-        if (width == 8)                                                                            \
-            return lmc__split_root_loop_##isa(planes, root, src, n, 8, order, root != NULL);       \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* By strips what is rare: a root that is not the top plane. */
+/* By strips what is rare: a root that is not the top plane, and elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(4, isa, attribute)                                                      \
-    LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
     attribute static uint32_t lmc__split_root_##isa(                                               \
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
         size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
@@ -5664,7 +5657,6 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
             case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \
             case 4: done = lmc__split_root_4_##isa(planes, root, src, n, order); break;            \
-            default: done = lmc__split_root_8_##isa(planes, root, src, n, order);                  \
             }                                                                                      \
         return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
@@ -5726,9 +5718,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__to_residuals_avx512(v[p], width, order);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
         if (!has_root) {
             lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
@@ -5768,13 +5758,6 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
-                                                        const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, enum lmc__order order)
-{
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, order, root != NULL);
-}
-
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
                                                    unsigned width, enum lmc__order order,
@@ -5785,7 +5768,6 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
         case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
         case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
         case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, order);
         }
     return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
 }
@@ -6011,9 +5993,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 const size_t half = at + 32 * width * h;
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
-                if (width >= 8) lmc__join_step_avx2(v, width, 4);
-                if (width >= 4) lmc__join_step_avx2(v, width, 2);
-                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                lmc__join_vectors_avx2(v, width);
                 if (order)
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                         lmc__from_residuals_avx2(v[p], width, order);
@@ -6045,7 +6025,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     lmc__strip_buffers buffers;
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
-        switch (width) {
+        switch (width) { /* 8, which is rare, by strips */
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
@@ -6054,7 +6034,6 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
             else LMC__CALL(2, 0);
             break;
         case 4: LMC__CALL(4, 1); break;
-        default: LMC__CALL(8, 1);
 #undef LMC__CALL
         }
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
@@ -6106,9 +6085,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
         }
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__from_residuals_avx512(v[p], width, order);
@@ -10450,6 +10427,9 @@ typedef struct lmc__plan {
  * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
+    uint64_t bits;     /* that it takes */
+    int64_t saved;     /* bits, by merging it with the next one */
+    uint8_t first_key; /* it has the keys up to the next one's */
     uint32_t n;
     uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
@@ -12175,29 +12155,18 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t within;        /* bits of all of these within octaves */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
 } lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
@@ -12221,7 +12190,7 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
         const uint32_t count = counts->magnitudes[i];
         if (count == 0) continue;
         last = i;
-        coded -= lmc__min64(coded, lmc__log_of_count(m, count));
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
         if (i >= 24) n_high += count;
         if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
     }
@@ -12240,8 +12209,9 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
@@ -12261,7 +12231,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     memcpy(m->merged, &m->classes[c],
            offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
@@ -12341,26 +12311,20 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
     m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
 /* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and first_key; returns the bits that all take then. A class more than max_classes must
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
  * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
@@ -12369,12 +12333,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
     uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
         memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
+        cost[i][i] = m->classes[i].bits;
         for (j = i + 1; j < n; j++) {
             lmc__add_counts(m->merged, &m->classes[j], m->last);
             cost[i][j] = lmc__class_bits(m, m->merged);
@@ -12400,12 +12364,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
         if (bits + least < best[chosen][n - 1]) chosen = k;
     }
-    memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
     return best[chosen][n - 1];
 }
 
@@ -12430,26 +12391,24 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
         max_classes++;
     most =
         block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
-    m->logs[0] = 0;
-    for (i = 1; i < 256; i++) m->logs[i] = i * lmc__log2(i);
     for (key = 0, m->n_classes = 0; key < 256; key++) {
         if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
         if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
-        m->first_key[m->n_classes] = (uint8_t)key;
-        m->bits[m->n_classes] = lmc__class_bits(m, &m->classes[m->n_classes]);
         m->n_classes++;
     }
-    for (i = 0; i + 1 < m->n_classes; i++) m->saved[i] = lmc__saved_by_merging(m, i);
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
     while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
         for (i = 1; i + 1 < m->n_classes; i++)
-            if (m->saved[i] > m->saved[best]) best = i;
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
         lmc__merge_classes(m, best);
     }
     delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
     delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->first_key[i];
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
     delta->order = block->order;
     delta->sparse = m->sparse && changes->n > 0;
 }
@@ -14581,168 +14540,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 #endif
 
-/* == quantise/clusters.h ======================================================================= */
-
-/* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
- * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
- * best clustering are intervals.) All in integers, so every machine finds the same cells.
- *
- * Cost. With sums of counts, of count * i and of count * i^2 over all bins before, the cost of a
- * cell takes three subtractions and a division: sum of squares less sum^2 / count. It is rounded
- * up to a whole number, so what is found is the least within one for each cell.
- *
- * Cells at a price. Say that each cell costs a price more. Then the best cut of the first i bins is
- *
- *   best[i] = min over begin < i of  best[begin] + cost(begin, i) + price
- *
- * and k is gone. The cost is a Monge array, cost(a, c) + cost(b, d) <= cost(a, d) + cost(b, c) for
- * a <= b <= c <= d, so a later begin that is once better than an earlier one stays better for all
- * later ends. A queue then holds, for the ends still to come, which begin is best from where on; a
- * new begin takes over at the end of the queue, from a place that is found by halving. That is
- * O(n log n) in time, O(n) in memory (Galil, Park: A linear-time algorithm for concave
- * one-dimensional dynamic programming, 1990).
- *
- * The price. The least cost for k cells falls convexly as k grows, again by Monge, so each price
- * has a number of cells that is best, fewer the higher the price: the price is found by halving,
- * and the cells are the best of their number. Several numbers are best at once only at single
- * prices, where the queue takes one of them: then there are fewer than k cells, which are the best
- * of theirs. Some dozen prices are tried. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-
-#define LMC__MAX_BINS 4096u
-/* Sum of counts: sums of count * i^2 stay below 2^43, and the square of count * i, which is 2^31 at
- * most, below 2^64. */
-#define LMC__MAX_COUNT ((uint32_t)1 << 19)
-
-/* Arrays of sums and of results have an entry for each number of bins from the first, 0 to n. */
-typedef struct lmc__clusters {
-    size_t n;
-    uint32_t count[LMC__MAX_BINS + 1];
-    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];      /* the least cost, prices included */
-    uint16_t begin[LMC__MAX_BINS + 1];     /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1];     /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1]; /* the queue: begins, in ascending order, */
-    uint16_t from[LMC__MAX_BINS + 1];      /* and the first end for which each is best */
-} lmc__clusters;
-
-/* Counts are halved until their sum is in range; bins that have any keep at least one. */
-static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0;
-    unsigned shift = 0;
-    size_t i;
-    for (i = 0; i < n; i++) total += counts[i];
-    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
-    c->n = n;
-    c->count[0] = 0;
-    c->sum[0] = c->square[0] = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
-        c->count[i + 1] = c->count[i] + count;
-        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
-        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
-    }
-}
-
-/* Sum of squared distances of bins [a, b) to their mean; rounded up. Distances are taken from bin
- * a: smaller numbers, whose square fits. */
-LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
-{
-    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a;
-    if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
-           sum * sum / count;
-}
-
-/* The least cost of the first `end` bins whose last cell is [begin, end), without its price. */
-LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t end)
-{
-    return c->best[begin] + lmc__cell_cost(c, begin, end);
-}
-
-/* The best cells at a price; returns their number. The queue is [head, tail).
- *
- *     ends still to come    i   i+1  ...                                  n
- *     best begin          | candidate[head] | candidate[head + 1] | ... |     all below i
- *                                             ^ from[head + 1]
- *
- * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
- * begins. Each begin enters and leaves the queue once, and is looked for by halving once:
- * n log n. */
-static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
-{
-    const size_t n = c->n;
-    size_t head = 0, tail = 1, i;
-    c->best[0] = 0;
-    c->cells[0] = 0;
-    c->candidate[0] = 0;
-    c->from[0] = 1;
-    for (i = 1; i <= n; i++) {
-        size_t j;
-        while (head + 1 < tail && c->from[head + 1] <= i) head++;
-        j = c->candidate[head];
-        c->best[i] = lmc__cut_cost(c, j, i) + price;
-        c->begin[i] = (uint16_t)j;
-        c->cells[i] = (uint16_t)(c->cells[j] + 1);
-        if (i == n) break;
-        /* i becomes a candidate. Those at the end of the queue go, if i is as good where they
-         * begin to be best: they never are. */
-        while (tail - 1 > head && lmc__cut_cost(c, i, c->from[tail - 1]) <=
-                                      lmc__cut_cost(c, c->candidate[tail - 1], c->from[tail - 1]))
-            tail--;
-        j = c->candidate[tail - 1];
-        if (lmc__cut_cost(c, i, n) <= lmc__cut_cost(c, j, n)) {
-            /* i takes over from j, after the first end for which j is best. */
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n;
-            while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (lmc__cut_cost(c, i, middle) <= lmc__cut_cost(c, j, middle)) high = middle;
-                else low = middle + 1;
-            }
-            c->candidate[tail] = (uint16_t)i;
-            c->from[tail++] = (uint16_t)low;
-        }
-    }
-    return c->cells[n];
-}
-
-/* At most k cells; returns how many. ends: of each. The first price is about half of what would be
- * right for bins of equal counts: there the cost of j cells is all / j^2, and from j to j + 1 cells
- * it falls by 2 * all / j^3. */
-static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
-{
-    const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1;
-    unsigned n = lmc__cut_cells(c, high), i;
-    size_t end;
-    while (n > k) {
-        low = high;
-        high = 4 * high;
-        n = lmc__cut_cells(c, high);
-    }
-    /* The price low has more than k cells, or is 0; high has at most k. Until they are exactly k,
-     * or the price is known to a 4096th. */
-    while (n != k && high - low > high / 4096 + 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        const unsigned found = lmc__cut_cells(c, middle);
-        if (found > k) low = middle;
-        else {
-            high = middle;
-            n = found;
-        }
-    }
-    n = lmc__cut_cells(c, high);
-    for (i = n, end = c->n; i > 0; i--) {
-        ends[i - 1] = (uint16_t)end;
-        end = c->begin[end];
-    }
-    return n;
-}
-
-#endif
-
 /* == quantise/fit_sample.h ===================================================================== */
 
 /* The state of a fit, and its sample.
@@ -14762,6 +14559,17 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
+ * kind. */
+#define LMC__MAX_BINS 4096u
+#define LMC__CELL_ROUNDS 4u
+typedef struct lmc__cells {
+    uint64_t count[LMC__MAX_BINS + 1],
+        sum[LMC__MAX_BINS + 1]; /* of counts, count * i; of bins before */
+    uint32_t means[256];        /* in 256ths of a bin */
+    uint16_t ends[256];
+} lmc__cells;
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -14778,12 +14586,9 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
-    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
-    uint32_t zeros;
-    /* Of k-means: counts of its bins, and where its cells end. */
+    /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    lmc__clusters clusters;
+    lmc__cells cells;
 } lmc__fit;
 
 /* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
@@ -14822,30 +14627,6 @@ static uint64_t lmc__get_stride(const lmc_quantizer *q)
 static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 {
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-}
-
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride. */
-static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__get_stride(q);
-    uint64_t at, seen = 0;
-    size_t i;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
 }
 
 /* The first and the last point that occur; 0, 0 if none does. */
@@ -14929,7 +14710,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
                                scale =
                                    mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
                 scales[group] = (uint16_t)(scale < largest ? scale : largest);
@@ -15031,10 +14812,8 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *   NMSE      the sum of squared changes, over the sum of squares
  *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
  *
- * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
- * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
- * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
- * no such pass: its relative errors do not depend on where the elements lie. */
+ * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
+ * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -15064,75 +14843,27 @@ static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
     return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
 }
 
-/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
- * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
- * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
- * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
-static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+/* The error of n magnitudes on a logarithmic grid, from squares12: 12 times the sum of their
+ * squared errors, in points. (An even error within one point has the mean square 1/12.) One point
+ * is `step` of the 2^23 numbers of an octave. There a float x = 2^e * m, 1 <= m < 2, is off by 2^e
+ * times the error in octaves, so by the error over m in proportion. In octaves that are evenly
+ * filled by logarithm, the mean of 1 / m^2 is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln
+ * 2) = 0.541. An update moves half as far as its second moment, by the root. */
+static lmc__q32 lmc__log_error(const lmc__fit *f, uint64_t squares12)
 {
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
-    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
-     * from units of 2^-32. */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
-    return (lmc__q32)(a >> shift);
-}
-
-/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error), times 2^32: 11818. */
-#define LMC__BF16_ERROR ((lmc__q32)11818)
-
-/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
- * number.)
- *
- * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
- * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
- * they are counted in scales themselves. */
-static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc__quant_params *const q = &f->q->params;
-    uint64_t power = 0; /* sum of squares, in points */
+    /* (step / 2^23)^2 * 0.541 / 12 in 2^-46, and squares12 / n in 2^-8; step is at most 2^24. Both
+     * are cut so that their product fits; shift: from that to units of 2^-32. */
+    const uint64_t step = f->q->params.grid.step;
+    uint64_t a = step * step / 12 * 541 / 1000, b = f->total ? squares12 * 256 / f->total : 0;
+    int shift = 46 + 8 - 32;
     lmc__q32 error;
-    uint32_t s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__root_q32(error);
-    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+    for (; a >> 32; a >>= 1) shift--;
+    for (; b >> 31; b >>= 1) shift--;
+    error = shift < 0 || a * b >> shift > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)(a * b >> shift);
+    return f->q->info.loss.measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) / 2 : error;
 }
 
-/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
- * point's width, squared, a 12th. Elements that became zero have one, too. */
-static lmc__q32 lmc__even_error(const lmc__fit *f)
-{
-    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
-    return lmc__estimate_error(f, f->total + lost);
-}
-
-/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
- * estimates were up to 0.7 % below the truth. */
+/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
@@ -15192,39 +14923,24 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
     lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
 }
 
-/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
- * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
- * its mantissa, of 8 bits, 31. */
-LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+/* The unit for elements of all groups: a 2^16th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^31 units of 64 bits. */
+static double lmc__find_unit(const lmc_quantizer *q)
 {
-    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
-    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
-}
-
-/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
- * finds the unit for the next one. */
-static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
-{
-    const uint64_t stride = lmc__get_stride(f->q);
-    uint64_t at;
+    uint16_t largest = LMC__LEAST_SCALE;
     size_t i;
-    *largest = LMC__MIN_SCALE;
-    for (at = 0; at < f->q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(f->q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) {
-            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
-            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
-        }
-    }
-    return LMC_OK;
+    for (i = 0; i < q->n_groups; i++)
+        if (q->params.scales[i] > largest) largest = q->params.scales[i];
+    return lmc__power(15 + 127 - (largest >> 7));
 }
 
 /* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
  * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
- * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
- * predicted. */
+ * would be all of them. So are zeros, which are restored as zeros. Symbols are left in f->symbols.
+ *
+ * unit: of elements that are not predicted. An update is counted in its scale, which is the divisor
+ * of the update within 6 %. It is below 2^15 scales: times 2^24, over the scale's power of two,
+ * makes 40 bits, and over twice its mantissa, of 8 bits, 31. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -15247,42 +14963,49 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     for (i = 0; i < n; i++) {
         const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
         if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
-        if (q->is_predicted)
-            lmc__add_update_loss(
-                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
-        else lmc__add_loss(sums, v, w, unit, 1);
+        if (q->is_predicted) {
+            const uint32_t scale =
+                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
+            lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)),
+                          2 * (int64_t)(0x80 | (scale >> 16 & 0x7F)));
+        } else lmc__add_loss(sums, v, w, unit, 1);
     }
 }
 
-/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
+ * stands for as many as are in a stride.
  *
- * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
- * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
- * ratio of sums in which they have no part. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+ * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
+ * additions, no width of vectors and no option of a compiler changes them. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
-    const lmc_quantizer *const q = f->q;
+    lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__get_stride(q);
+    const double unit = lmc__find_unit(q);
     lmc__losses sums = {{0, 0}, {0, 0}};
-    double unit = 1;
-    uint64_t at;
-    if (!q->params.is_predicted) {
-        uint32_t largest;
-        LMC__TRY(lmc__find_largest(f, &largest));
-        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-    }
+    uint64_t at, seen = 0;
+    memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
-        size_t i, part;
+        size_t i, j, part;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
             part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            lmc__add_losses(f, at, i, part, unit, &sums);
+            if (error) lmc__add_losses(f, at, i, part, unit, &sums);
+            else
+                (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x + 4 * i,
+                                        f->s ? f->s + 4 * i : NULL, at + i, part);
+            for (j = 0; j < part; j++) f->counts[f->symbols[j]]++;
         }
+        seen += n;
     }
-    *error = lmc__wide_fraction(sums.lost, sums.all);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    if (error) *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (error && q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
     return LMC_OK;
 }
 
@@ -15292,10 +15015,9 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
  *
- * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
- * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
- * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
- * in front of the arithmetic that they have anyway.
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it. So the
+ * tensor becomes a histogram, a table is some hundred bytes, and decoders need one lookup in front
+ * of the arithmetic that they have anyway.
  *
  *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
  *
@@ -15304,31 +15026,98 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
- * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
- * two may be rounded to one symbol. */
-static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+/* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
+static uint32_t lmc__cube_root(uint64_t v)
+{
+    uint64_t root = 0, bit;
+    for (bit = (uint64_t)1 << 20; bit; bit >>= 1)
+        if ((root | bit) * (root | bit) * (root | bit) <= v) root |= bit;
+    return (uint32_t)root;
+}
+
+static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
+{
+    return c->count[to] - c->count[from];
+}
+
+/* Cuts anew: where there are many cells, they are best if their number grows with the cube root of
+ * the density of what is in them (Panter, Dite: Quantization distortion in pulse-count modulation,
+ * 1951). Densities are those of the cells as they are. The last bin is not empty. */
+static void lmc__spread_cells(lmc__cells *c, unsigned k)
+{
+    uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
+    uint16_t ends[256];
+    size_t from = 0;
+    unsigned i, j = 0;
+    for (i = 0; i < k; i++) {
+        const uint64_t width = c->ends[i] - from;
+        weights[i] = lmc__cube_root(lmc__count_cell(c, from, c->ends[i]) * width * width << 12);
+        all += weights[i];
+        from = c->ends[i];
+    }
+    for (i = 0, from = 0; i < k; i++) {
+        for (; j < k && all * (j + 1) <= (before + weights[i]) * k; j++)
+            ends[j] =
+                (uint16_t)(from + (all * (j + 1) / k - before) * (c->ends[i] - from) / weights[i]);
+        before += weights[i];
+        from = c->ends[i];
+    }
+    memcpy(c->ends, ends, k * sizeof ends[0]);
+}
+
+/* The means of all cells, an empty one's where it is; then cells end halfway between these. */
+static void lmc__move_cells(lmc__cells *c, unsigned k)
+{
+    size_t from = 0;
+    unsigned i;
+    for (i = 0; i < k; i++) {
+        const uint64_t count = lmc__count_cell(c, from, c->ends[i]),
+                       sum = c->sum[c->ends[i]] - c->sum[from];
+        c->means[i] = count ? (uint32_t)((256 * sum + 128 * count) / count) : 256 * (uint32_t)from;
+        from = c->ends[i];
+    }
+    for (i = 0; i + 1 < k; i++)
+        c->ends[i] = (uint16_t)((c->means[i] + c->means[i + 1] + 255) / 512);
+}
+
+/* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
+ * neighbours, with small squared distances to their means. */
+static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+{
+    unsigned i, round, n_full = 0;
+    size_t bin;
+    c->count[0] = c->sum[0] = 0;
+    for (bin = 0; bin < n; bin++) {
+        c->count[bin + 1] = c->count[bin] + counts[bin];
+        c->sum[bin + 1] = c->sum[bin] + (uint64_t)counts[bin] * bin;
+        n_full += counts[bin] != 0;
+    }
+    if (n_full > k) {
+        for (i = 0; i < k; i++) c->ends[i] = (uint16_t)(n * (i + 1) / k);
+        for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__spread_cells(c, k);
+    } else { /* a cell for each; those that are left over are empty, in front */
+        memset(c->ends, 0, sizeof c->ends);
+        for (bin = n, i = k; bin > 0; bin--)
+            if (counts[bin - 1]) c->ends[--i] = (uint16_t)bin;
+    }
+    for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__move_cells(c, k);
+}
+
+/* Cells of neighbouring symbols, by bins of 2^shift symbols; centres: their means, in ascending
+ * order. Returns how many of at most k there are: the means of two may be rounded to one symbol. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
 {
     uint32_t first, last, s;
-    unsigned shift = 0, n_cells, i, n = 0;
+    unsigned shift = 0, i, n = 0;
     lmc__find_range(f, &first, &last);
-    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
-    while ((last - first) >> shift >= max_bins) shift++;
+    while ((last - first) >> shift >= LMC__MAX_BINS) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol;
-        if (count == 0) continue; /* a cell that no symbol is in needs no code */
-        /* The mean bin, plus a half: the middle of its symbols. */
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        centres[n++] = symbol;
+    lmc__find_cells(&f->cells, f->bins, ((last - first) >> shift) + 1, k);
+    for (i = 0; i < k; i++) {
+        const uint32_t symbol =
+            (uint32_t)lmc__min64(first + ((uint64_t)f->cells.means[i] << shift >> 8), last);
+        if (n == 0 || symbol > centres[n - 1]) centres[n++] = symbol;
     }
     return n;
 }
@@ -15358,19 +15147,17 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
 }
 
 /* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
- * sample and the table when coded, times 2^16. Returns the estimated error. */
-static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+ * sample and the table when coded, times 2^16. Returns 12 times the sum of squared errors, in
+ * points: see lmc__log_error. */
+static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc__quant_params *const q = &f->q->params;
     const uint32_t zero = lmc__zero_symbol(&q->grid);
-    /* 16 bins to a code are enough; of small tensors, time counts more */
-    const size_t max_bins =
-        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
     uint32_t s, codes[256] = {0}, centres[256];
     uint64_t squares12 = 0;
     unsigned n, code;
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
-    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, centres);
     lmc__set_table(q, centres, n, k);
     /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
@@ -15385,7 +15172,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     codes[0] += f->counts[0];
     *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
             ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__estimate_error(f, squares12);
+    return squares12;
 }
 
 /* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
@@ -15434,16 +15221,15 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
  * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
- * over the interval of each point; then the grid is used and the loss measured, and made finer
- * until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
+ * then a coarser one, until it is within the bound. What is reported is what was measured. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
- * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
-#define LMC__MAX_GUESSES 32u
+/* Grids that are measured, and the first ones of these, which may become coarser: so many get
+ * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
+#define LMC__MAX_COARSER 4u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -15532,9 +15318,9 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     if (step == 0) return LMC_OK;
     q->grid.step = (uint32_t)step;
     lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
+    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
                     : step >> 24                    ? LMC__Q32_MAX
                                                     : (lmc__q32)step << 8;
     fitted->found = 1;
@@ -15551,66 +15337,41 @@ static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
 }
 
 /* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+ * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
+ */
 static int32_t lmc__octaves(uint64_t ratio)
 {
     int32_t by = 0;
+    uint64_t x;
     for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
-    return by & ~(LMC__SCALE_STEP - 1);
+    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
+    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
+    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample.
- *
- * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
- * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
-static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
-{
-    unsigned guess;
-    int is_off = 0;
-    *found = 0;
-    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
-     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
-    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
-        const lmc__q32 error = lmc__even_error(f);
-        if (error <= bound) {
-            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
-                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
-            const int32_t by = lmc__octaves(ratio);
-            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
-            lmc__coarsen(f->q, by);
-        } else {
-            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
-            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_sample(f, &is_off));
-    }
-    *found = !is_off;
-    return LMC_OK;
-}
-
-/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
- * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
- * hair. */
+/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
+ * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
+ * finer, by what is missing and a step, lest the next one miss again by a hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
-    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
-    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
-    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
-        uint64_t ratio;
-        int is_off;
-        lmc__narrow_grid(f, fitted);
-        LMC__TRY(lmc__measure_loss(f, &fitted->error));
-        if (fitted->error <= bound) return LMC_OK;
-        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
-        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
-        lmc__reset_grid(&f->q->params.grid);
-        LMC__TRY(lmc__count_sample(f, &is_off));
-        if (is_off) break;
+    int is_off = 0, was_above = 0;
+    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
+        const int is_above = fitted->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
+        if (is_above && i == 0) break; /* the finest is too coarse */
+        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
+            fitted->found = 1;
+            lmc__narrow_grid(f, fitted);
+            break;
+        }
+        was_above |= is_above;
+        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
+        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     }
-    fitted->found = 0;
     return LMC_OK;
 }
 
@@ -15631,7 +15392,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
  *
  * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
@@ -15716,18 +15477,17 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
  * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+ * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
+static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, error, &is_off));
     if (is_off && grid->is_log && f->q->params.width == 4) {
         grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, &is_off));
+        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     }
     if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    f->zeros = f->counts[0];
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
@@ -15736,13 +15496,16 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
+    uint64_t squares12;
+    int is_off;
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
+    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     fitted->n_codes = q->params.table_size + 1;
     fitted->found = 1;
     return LMC_OK;
@@ -15787,7 +15550,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     if (o->bits == 0 && q->params.grid.is_log)
         LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
-        LMC__TRY(lmc__find_fine_grid(f));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
         if (q->info.is_lossless) return LMC_OK;
         if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
         else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
@@ -15865,7 +15628,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->zeros = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -16581,11 +16343,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
- * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
- *
- * data moves when it grows: what points into it does so only while nothing is appended. Elements of
- * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
+ * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
+ * of an array in a buffer are as aligned as malloc's. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -16606,14 +16366,20 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
- * them. */
-typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
+ * `next` are set up, or freed, at once. */
+#define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
 {
-    (void)alloc_user; /* the buffer has it */
-    lmc__free_buffer(b);
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+}
+
+static void lmc__free_buffers(void *object, size_t from, size_t to)
+{
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
 /* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
@@ -16654,17 +16420,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter, and plain C will do.
- *
- * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
- * state is by value, without memory of its own: a copy of it goes on by itself.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
+ * The state is by value: a copy of it goes on by itself. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -16681,12 +16444,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
- * else in this library, so they are put together byte by byte. The constants are of the cube roots
- * of the first 64 primes (4.2.2); v has the standard's variables a to h.
- *
- * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
- * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
+ * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
+ * big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -16770,11 +16531,10 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
- * and the size of an element, so they cost no more than written out. */
+/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
+ * and the size of an element. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
-typedef int (*lmc__is_before)(const void *context, size_t i);
 
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
  * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
@@ -16807,18 +16567,18 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
- * 1 must stand before the others. */
-LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
-                                   const void *context)
-{
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (is_before(context, middle)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
+/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
+ * high. Those for which it is 1 must stand before the others. */
+#define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
+    do {                                                                                           \
+        size_t lmc__low = (low), lmc__high = (high);                                               \
+        while (lmc__low < lmc__high) {                                                             \
+            (i) = lmc__low + (lmc__high - lmc__low) / 2;                                           \
+            if (is_before) lmc__low = (i) + 1;                                                     \
+            else lmc__high = (i);                                                                  \
+        }                                                                                          \
+        (i) = lmc__low;                                                                            \
+    } while (0)
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
@@ -16857,17 +16617,13 @@ typedef struct lmc__digester {
     /* how far pieces are planned */
     uint64_t planned;
     size_t planned_tensor;
-    /* bytes of the file */
-    uint64_t absorbed;
-    /* the one that is being absorbed, or next */
-    size_t tensor;
-    /* bytes of it */
-    uint64_t tensor_done;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *fingerprints;
+    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
@@ -16909,26 +16665,17 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
  * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
-    const lmc_tensor *t = d->file->tensors;
+    const lmc_tensor *const tensors = d->file->tensors, *t;
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.sum = 0;
-    piece.crc = 0;
-    piece.phase = 0;
-    piece.part_size = piece.part_crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors &&
-               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
-            d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor)
-            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
+    memset(&piece, 0, sizeof piece);
+    while (d->planned_tensor < d->file->n_tensors &&
+           tensors[d->planned_tensor].offset + tensors[d->planned_tensor].size <= d->planned)
+        d->planned_tensor++;
+    t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
+    piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
+    if (t) start = t->offset;
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -16952,7 +16699,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -16971,15 +16718,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -17009,6 +16750,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     if (!piece->in_tensor) return;
     lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
+}
+
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
@@ -17124,6 +16880,15 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
+/* Of a header that was checked. The other members stay as they are. */
+static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
+{
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
+    info->has_base = lmc__has_base(header);
+    info->features = lmc__get_features(header);
+    info->format_minor = header[9];
+}
+
 LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
@@ -17131,10 +16896,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
-    info->format_minor = header[9];
+    lmc__get_header_info(info, header);
     return LMC_OK;
 }
 
@@ -17184,20 +16946,15 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
     /* writer: bytes before job.dst that hold the header and the body of the RUN section which
      * begins here; 0: none does */
     size_t head_size;
-    /* of the block's content, in coder.pieces */
-    size_t first_piece, n_pieces;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
-    /* a reader's: number of its run */
-    size_t run;
-    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
-     */
-    int is_identified;
+    size_t run; /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -17216,33 +16973,25 @@ typedef struct lmc__part {
 /* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
  * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
-    const lmc_parallel *parallel;
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    /* encoding: predictions of the wave's blocks */
-    lmc__buffer base;
-    /* of the wave that is being planned */
-    size_t n_jobs;
-    /* the wave at hand makes out[out_number] */
-    unsigned out_number;
-    /* what is to be done with each job; gets the coder */
-    lmc_task task;
-    /* takes the parts; write NULL: nobody wants them */
-    lmc_sink sink;
+    lmc__buffer base;  /* encoding: predictions of the wave's blocks */
+    lmc__buffer parts; /* lmc__part, of the other out */
+    lmc__wave wave;    /* without jobs: those are the snapshot's */
+    const lmc_parallel *parallel;
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    /* of the other out */
-    lmc__buffer parts;
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
+     * most that is read beside one wave */
     uint8_t *read_to;
-    size_t read_size, read_got;
-    /* the most that is read beside one wave */
-    size_t read_portion;
+    size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -17250,21 +16999,7 @@ typedef struct lmc__coder {
     void *progress_user;
     uint64_t done;
 } lmc__coder;
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    visit(&c->jobs, alloc_user);
-    visit(&c->pieces, alloc_user);
-    visit(&c->workspaces, alloc_user);
-    visit(&c->parts, alloc_user);
-    visit(&c->base, alloc_user);
-    for (i = 0; i < 2; i++) {
-        visit(&c->in[i], alloc_user);
-        visit(&c->out[i], alloc_user);
-    }
-}
+#define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -17272,10 +17007,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
+static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
  * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
@@ -17329,8 +17064,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
- * NULL: pieces are summed up one by one, when they are decoded. */
+/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
+ * NULL: pieces are summed up when they are decoded. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -17340,8 +17075,7 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
- * different ones, so tasks do not disturb each other. */
+ * of them, where the block goes into several files, has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
@@ -17408,10 +17142,10 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
     job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
 }
 
-/* Fingerprints and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; the sum of a block of planes is taken on the way. Else it is taken
- * later, and with it the CRC of what it is of. If that is not the block's, the block is stored, and
- * both are of that. */
+/* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
+ * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
+ * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
+ * that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -17460,7 +17194,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status != LMC_OK) return;
@@ -17515,14 +17248,13 @@ static void lmc__read_portion(lmc__coder *c)
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
-    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    if (index == 0) lmc__write_parts(c);
     else if (index == 1) lmc__read_portion(c);
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
- * first, for it came first; then those of blocks, in order; then that of reading, which is about
- * bytes behind them. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
+ * of the bytes: of writing, of blocks, of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -17565,7 +17297,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
  * says. */
-static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     /* R3-12 */
@@ -17576,8 +17308,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
- * those that it may have of earlier files. */
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -17605,19 +17336,17 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* of the base's items: where it is */
-    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
+    size_t file_number;         /* where it is, of those that are searched */
+    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -17627,16 +17356,17 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by fingerprint. */
+/* By name, then by fingerprint, or by file if one of them has none. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
-    int order = lmc__compare_names(x, y);
-    return order || !x->fingerprint ? order
-                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    const int order = lmc__compare_names(x, y);
+    if (order) return order;
+    if (x->fingerprint && y->fingerprint)
+        return memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
-/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -17674,39 +17404,40 @@ static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LM
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-typedef struct lmc__name_search {
-    const lmc__item *items;
+/* The first of n sorted items that is not before name, or one of that in a file before
+ * file_number. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
+{
     lmc__item wanted;
-} lmc__name_search;
-
-static int lmc__is_name_before(const void *context, size_t i)
-{
-    const lmc__name_search *const s = (const lmc__name_search *)context;
-    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
-}
-
-/* The first of n sorted items that is not before name. */
-static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
-{
-    lmc__name_search search;
-    memset(&search, 0, sizeof search);
-    search.items = items;
-    search.wanted.name = (const uint8_t *)name;
-    search.wanted.size = strlen(name);
-    return lmc__find_first(0, n, lmc__is_name_before, &search);
+    size_t i;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    wanted.file_number = file_number;
+    LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
+    return i;
 }
 
 /* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *fingerprint)
+                                        const uint8_t *fingerprint, size_t file_number,
+                                        const lmc_tensor *tensor)
 {
-    lmc__item item;
-    item.name = (const uint8_t *)name;
-    item.size = size;
-    item.fingerprint = fingerprint;
-    item.file_number = 0;
-    item.tensor = NULL;
+    const lmc__item item = {(const uint8_t *)name, size, fingerprint, file_number, tensor};
     return lmc__append(items, &item, sizeof item);
+}
+
+/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
+{
+    size_t i;
+    if (f->n_tensors == 0)
+        return lmc__append_item(items, f->path, strlen(f->path), f->fingerprint, file_number, NULL);
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint, file_number, t));
+    }
+    return LMC_OK;
 }
 
 /* -- the paths of a snapshot -- */
@@ -17796,10 +17527,7 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of.
- *
- * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
- * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+ * made of. Checks come before use, field by field. */
 
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
@@ -17859,6 +17587,12 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
     return memcmp(section->kind, kind, 4) == 0;
 }
 
+static int lmc__is_known_kind(const lmc__section *section)
+{
+    return lmc__is_kind(section, "FILE") || lmc__is_kind(section, "RUN ") ||
+           lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
+}
+
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
@@ -17868,11 +17602,8 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R4-3 */
-    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
-                   lmc__is_kind(section, "INDX"),
-               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
+               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
     LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
@@ -18009,8 +17740,7 @@ static uint64_t lmc__zigzag(int64_t d)
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * Names are told by what they share with those before them: an entry refers to an earlier one of
- * its section, and gives the bytes in between. */
+ * A name is told by what it shares with that of an earlier entry of the section. */
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
@@ -18021,8 +17751,9 @@ typedef struct lmc__listed_file {
     uint64_t start;
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
-    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
+    size_t unread_at;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -18109,27 +17840,16 @@ static void lmc__remove_stream(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-typedef struct lmc__stream_search {
-    const lmc__listed_file *files;
-    uint64_t position;
-} lmc__stream_search;
-
-static int lmc__is_file_before(const void *context, size_t i)
-{
-    const lmc__stream_search *const s = (const lmc__stream_search *)context;
-    return s->files[i].file.size != LMC_UNKNOWN_SIZE &&
-           s->files[i].start + s->files[i].file.size <= s->position;
-}
-
 /* Of the stream's files the number, in the list, of the one that has byte `position` of the
  * stream, or the stream's end: the first that does not end before. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
-    lmc__stream_search search;
-    search.files = lmc__listed_at(l, 0);
-    search.position = position;
-    return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
-                           lmc__is_file_before, &search);
+    const lmc__listed_file *const files = lmc__listed_at(l, 0);
+    size_t i;
+    LMC__FIND_FIRST(i, stream->first_file, stream->first_file + stream->n_files,
+                    files[i].file.size != LMC_UNKNOWN_SIZE &&
+                        files[i].start + files[i].file.size <= position);
+    return i;
 }
 #endif
 
@@ -18184,343 +17904,259 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
 
-/* -- entries: their fields, which are complete and within their limits -- */
+/* -- a FILE body -- */
 
-typedef struct lmc__file_entry {
-    lmc_file file; /* but path and tensors */
-    unsigned prefix;
-    const uint8_t *rest;
-    uint32_t rest_size;
-    uint64_t n_tensors;
-} lmc__file_entry;
+/* While the entries of a body are parsed: twice, by the same functions. The first time they are
+ * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
+ * is known then. The second time they are copied, and compared with each other. */
+typedef struct lmc__body_parser {
+    lmc__cursor c;
+    uint64_t n_files;
+    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
+     * of shapes. */
+    uint64_t n_tensors, n_words, n_chars;
+    /* Where they go. items: of the tensors' names. */
+    lmc_tensor *tensors;
+    lmc__item *items;
+    uint64_t *words;
+    char *chars;
+    /* the path of the file before, or "" */
+    const char *path;
+    size_t path_size;
+    uint64_t start; /* of the next file, within the stream */
+} lmc__body_parser;
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors; most of it is there only
- * if Form says so. */
-static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
+/* Bytes go to the strings. Returns where they begin. */
+static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
-    unsigned form;
-    uint64_t v;
-    memset(e, 0, sizeof *e);
-    LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get8(c, &e->prefix));
-    LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
-    if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
-    else if (form & LMC__FILE_IS_UNKNOWN) e->file.size = LMC_UNKNOWN_SIZE;
-    else LMC__TRY(lmc__get_limited(c, &e->file.size, LMC__MAX_FILE_SIZE));
-    if (form & LMC__FILE_HAS_MODE) {
-        LMC__TRY(lmc__get_limited(c, &v, 07777));
-        e->file.has_mode = 1;
-        e->file.mode = (uint32_t)v;
-    }
-    if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
-        e->file.has_mtime = 1;
-        e->file.mtime_s = (int64_t)lmc__take64(c);
-        e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
-    }
-    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
-        LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
-    return LMC_OK;
+    char *const to = x->tensors ? x->chars + x->n_chars : NULL;
+    if (to && size) memcpy(to, p, size);
+    x->n_chars += size;
+    return to;
 }
 
-typedef struct lmc__tensor_entry {
-    uint64_t back; /* the reference is the entry so many before; 0: none */
-    unsigned prefix, suffix;
-    const uint8_t *middle;
-    uint32_t middle_size, name_size;
-    uint64_t gap;
-    int is_like; /* what follows, but the loss, is the reference's */
-    enum lmc_dtype dtype;
-    const uint8_t *dtype_name; /* of LMC_AUTO: a string that no number stands for */
-    uint32_t dtype_size;
-    unsigned rank;
-    const uint8_t *shape; /* varints, which are valid */
-    uint64_t size;        /* of LMC_AUTO */
-    lmc_loss loss;
-} lmc__tensor_entry;
-
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. */
-static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
+/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
+ * is that of its shape; of others nobody can tell. */
+static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
+    lmc__cursor *const c = &x->c;
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
     LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
-    e->dtype = (enum lmc_dtype)code;
-    if (e->dtype == LMC_AUTO) {
+    t->dtype = lmc__dtypes[code].name;
+    if (code == LMC_AUTO) {
+        const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
         /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
-        e->dtype_size = size;
-        e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        name = lmc__take_bytes(c, size);
+        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
             /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
+                           memcmp(lmc__dtypes[i].name, name, size) != 0,
                        LMC_ERR_CORRUPT);
+        t->dtype = lmc__put_chars(x, name, size);
+        (void)lmc__put_chars(x, "", 1);
     }
-    LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
-    e->shape = c->p;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
-    if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get8(c, &t->rank));
+    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    t->shape = x->tensors ? x->words + x->n_words : NULL;
+    for (i = 0; i < t->rank; i++, x->n_words++) {
+        LMC__TRY(lmc__get_varint(c, &v));
+        if (x->tensors) x->words[x->n_words] = v;
+    }
+    if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
+    if (!x->tensors) return LMC_OK;
+    t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
+    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. What refers to another entry is not
- * looked at. */
-LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tensor_entry *e)
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
+ * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
+ * reference is the entry so many before; 0: none. */
+static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                         uint64_t *position)
 {
-    unsigned form;
-    memset(e, 0, sizeof *e);
+    lmc__cursor *const c = &x->c;
+    const lmc_tensor *reference = NULL;
+    const uint8_t *middle, *before = NULL, *behind = NULL; /* of the name */
+    unsigned form, prefix = 0, suffix = 0;
+    uint32_t middle_size;
+    uint64_t back, gap = 0;
+    lmc_tensor t;
+    memset(&t, 0, sizeof t);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
-    LMC__TRY(lmc__get_varint(c, &e->back));
-    e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
-    if (e->back) {
-        LMC__TRY(lmc__get8(c, &e->prefix));
-        LMC__TRY(lmc__get8(c, &e->suffix));
+    LMC__TRY(lmc__get_varint(c, &back));
+    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    if (back) {
+        LMC__TRY(lmc__get8(c, &prefix));
+        LMC__TRY(lmc__get8(c, &suffix));
     }
-    LMC__TRY(
-        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
     /* R2-3 */
-    LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
-               LMC_ERR_CORRUPT);
-    e->name_size = e->prefix + e->middle_size + e->suffix;
-    if (form & LMC__TENSOR_HAS_GAP) {
-        LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    if (x->tensors && back) {
+        const lmc__item *item;
+        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        reference = &x->tensors[x->n_tensors - back];
+        item = &x->items[x->n_tensors - back];
+        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        before = item->name;
+        behind = item->name + item->size - suffix;
     }
-    if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
+    t.name = lmc__put_chars(x, before, prefix);
+    (void)lmc__put_chars(x, middle, middle_size);
+    (void)lmc__put_chars(x, behind, suffix);
+    (void)lmc__put_chars(x, "", 1);
+    if (form & LMC__TENSOR_HAS_GAP) {
+        LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
+        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    }
+    if (!(form & LMC__TENSOR_IS_LIKE)) {
+        LMC__TRY(lmc__parse_type(x, &t));
+    } else if (reference) {
+        t.dtype = reference->dtype;
+        t.rank = reference->rank;
+        t.shape = reference->shape;
+        t.size = reference->size;
+    }
     if (form & LMC__TENSOR_HAS_LOSS) {
         LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
-        e->loss.generation = lmc__take8(c);
-        e->loss.measure = (enum lmc_measure)lmc__take8(c);
-        e->loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
+        t.loss.generation = lmc__take8(c);
+        t.loss.measure = (enum lmc_measure)lmc__take8(c);
+        t.loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
         /* R4-38 */
-        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
-                   LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
     }
-    return LMC_OK;
-}
-
-/* -- a FILE body -- */
-
-/* What a body has. */
-typedef struct lmc__body_counts {
-    uint64_t n_files, n_tensors, n_words, n_chars;
-    int has_records;
-} lmc__body_counts;
-
-/* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
- * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
-{
-    lmc__file_entry file;
-    lmc__tensor_entry tensor;
-    uint64_t i, j;
-    memset(counts, 0, sizeof *counts);
-    LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
-    for (i = 0; i < counts->n_files; i++) {
-        LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R4-16 */
-        LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
-        counts->n_chars += file.prefix + file.rest_size + 1;
-        counts->n_tensors += file.n_tensors;
-        for (j = 0; j < file.n_tensors; j++) {
-            LMC__TRY(lmc__get_tensor_entry(c, &tensor));
-            counts->n_words += tensor.rank;
-            counts->n_chars +=
-                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
-        }
+    if (x->tensors) {
+        const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
+                                NULL};
+        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        t.offset = *position + gap;
+        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        *position = t.offset + t.size;
+        x->tensors[x->n_tensors] = t;
+        x->items[x->n_tensors] = item;
     }
-    counts->has_records = lmc__left(c) != 0;
-    return lmc__skip_records(c);
-}
-
-/* While the entries of a body that was counted are copied. */
-typedef struct lmc__body_parser {
-    lmc__cursor c;
-    /* of all files of the body; so many are there. items: of their names */
-    lmc_tensor *tensors;
-    lmc__item *items;
-    size_t n_tensors;
-    /* what is left of the memory: shapes; strings, NUL-terminated */
-    uint64_t *words;
-    char *chars;
-} lmc__body_parser;
-
-/* Bytes go to the strings. */
-static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
-{
-    if (size) memcpy(x->chars, p, size);
-    x->chars += size;
-}
-
-/* The next path, of which the first bytes are those of `before`; its size to *size, which was that
- * one's. */
-static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
-                                      const char *before, size_t *size, const char **path)
-{
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
-    *path = x->chars;
-    lmc__put_chars(x, before, e->prefix);
-    lmc__put_chars(x, e->rest, e->rest_size);
-    *x->chars++ = 0;
-    *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
-    return LMC_OK;
-}
-
-/* Dtype, shape and size of a tensor whose entry says them itself. The size of a known dtype is that
- * of its shape; of others nobody can tell. */
-static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_entry *e,
-                                      lmc_tensor *t)
-{
-    lmc__cursor shape;
-    unsigned i;
-    shape.p = e->shape;
-    shape.end = x->c.end;
-    t->rank = e->rank;
-    t->shape = x->words;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(&shape, x->words++));
-    t->dtype = lmc__dtypes[e->dtype].name;
-    t->size = e->size;
-    if (e->dtype != LMC_AUTO) {
-        t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
-        return LMC_OK;
-    }
-    t->dtype = x->chars;
-    lmc__put_chars(x, e->dtype_name, e->dtype_size);
-    *x->chars++ = 0;
-    return LMC_OK;
-}
-
-/* The next tensor, which begins at *position of its file or behind it, and ends within it: so
- * tensors are in order and do not overlap. */
-static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *file,
-                                        uint64_t *position)
-{
-    lmc_tensor *const t = &x->tensors[x->n_tensors];
-    lmc__item *const item = &x->items[x->n_tensors];
-    lmc__tensor_entry e;
-    LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
-    memset(t, 0, sizeof *t);
-    memset(item, 0, sizeof *item);
-    t->name = x->chars;
-    if (e.back) {
-        const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
-        lmc__put_chars(x, reference->name, e.prefix);
-        lmc__put_chars(x, e.middle, e.middle_size);
-        lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
-    } else lmc__put_chars(x, e.middle, e.middle_size);
-    *x->chars++ = 0;
-    item->name = (const uint8_t *)t->name;
-    item->size = e.name_size;
-    if (e.is_like) {
-        const lmc_tensor *const reference = t - (size_t)e.back;
-        t->dtype = reference->dtype;
-        t->rank = reference->rank;
-        t->shape = reference->shape;
-        t->size = reference->size;
-    } else LMC__TRY(lmc__copy_type(x, &e, t));
-    t->loss = e.loss;
-    LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
-    t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
-    *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
 }
 
-/* The next file, which begins at *start of the stream. Names must differ within it: sorted, equal
- * ones are neighbours. (That comes later, for later entries may refer to these.) */
-static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size_t *path_size,
-                                      uint64_t *start)
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
+ * says so, and its tensors. The first bytes of the path are those of the file before. */
+static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
-    const char *const before =
-        *path_size ? lmc__listed_at(l, l->n_files - 1)->file.path : NULL; /* in this section */
+    lmc__cursor *const c = &x->c;
+    unsigned form, prefix;
+    const uint8_t *rest;
+    uint32_t rest_size;
+    uint64_t v, n_tensors = 0, position = 0;
     lmc__listed_file *f;
-    lmc__file_entry e;
-    uint64_t position = 0, i;
-    LMC__TRY(lmc__get_file_entry(&x->c, &e));
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
+    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
+                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get8(c, &prefix));
+    LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
+    if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
+    else if (form & LMC__FILE_IS_UNKNOWN) file.size = LMC_UNKNOWN_SIZE;
+    else LMC__TRY(lmc__get_limited(c, &file.size, LMC__MAX_FILE_SIZE));
+    if (form & LMC__FILE_HAS_MODE) {
+        LMC__TRY(lmc__get_limited(c, &v, 07777));
+        file.has_mode = 1;
+        file.mode = (uint32_t)v;
+    }
+    if (form & LMC__FILE_HAS_MTIME) {
+        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        file.has_mtime = 1;
+        file.mtime_s = (int64_t)lmc__take64(c);
+        file.mtime_ns = lmc__take32(c);
+        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+    }
+    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
+        LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
+    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    file.path = lmc__put_chars(x, x->path, prefix);
+    (void)lmc__put_chars(x, rest, rest_size);
+    (void)lmc__put_chars(x, "", 1);
+    x->path = file.path;
+    x->path_size = prefix + rest_size;
+    /* R4-23 */
+    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
+               LMC_ERR_CORRUPT);
+    file.n_tensors = (size_t)n_tensors;
+    if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
+    for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
+    if (!x->tensors) return LMC_OK;
     LMC__TRY(lmc__add_file(l, &f));
     f->is_described = 1;
-    f->file = e.file;
-    f->start = *start;
-    LMC__TRY(lmc__copy_path(x, &e, before, path_size, &f->file.path));
-    f->file.n_tensors = (size_t)e.n_tensors;
-    if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
-    for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
-    if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
-    *start += e.file.size;
+    f->file = file;
+    f->start = x->start;
+    if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
+    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    x->start += file.size;
     return LMC_OK;
 }
 
-/* No two tensors of a file have one name. items: of all tensors of the stream, which are used
- * up. */
-static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream *stream,
-                                        lmc__item *items)
+/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
+ * allocation, in order of falling alignment:
+ *
+ *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
+ *
+ * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
+ * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
+ * 3 bytes at least. */
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
 {
-    size_t i;
-    for (i = 0; i < stream->n_files; i++) {
-        const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
+    lmc__stream *stream;
+    lmc__body_parser x;
+    lmc__item *items;
+    uint64_t i;
+    int pass;
+    LMC__TRY(lmc__add_stream(l, &stream));
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    memset(&x, 0, sizeof x);
+    for (pass = 0; pass < 2; pass++) {
+        x.c.p = body;
+        x.c.end = body + size;
+        LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
+        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        x.path = "";
+        x.path_size = 0;
+        for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
+        if (pass) break;
+        l->has_records |= lmc__left(&x.c) != 0;
+        LMC__TRY(lmc__skip_records(&x.c));
+        LMC__TRY(
+            lmc__reserve(&stream->memory, x.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                              8 * x.n_words + x.n_chars));
+        x.tensors = (lmc_tensor *)(void *)stream->memory.data;
+        x.items = (lmc__item *)(void *)(x.tensors + x.n_tensors);
+        x.words = (uint64_t *)(void *)(x.items + x.n_tensors);
+        x.chars = (char *)(x.words + x.n_words);
+        x.n_tensors = x.n_words = x.n_chars = 0;
+    }
+    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
+    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
+    items = x.items;
+    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+        const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
-}
-
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, which the first pass over the entries has measured:
- *
- *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
- *
- * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
- * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
- * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
-{
-    lmc__stream *stream;
-    lmc__body_counts counts;
-    lmc__body_parser x;
-    uint64_t i, start = 0;
-    size_t path_size = 0;
-    LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    memset(&x, 0, sizeof x);
-    x.c.p = body;
-    x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, &counts));
-    l->has_records |= counts.has_records;
-    LMC__TRY(
-        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                          8 * counts.n_words + counts.n_chars));
-    x.tensors = (lmc_tensor *)(void *)stream->memory.data;
-    x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
-    x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
-    x.chars = (char *)(x.words + counts.n_words);
-    x.c.p = body;
-    LMC__TRY(lmc__get_varint(&x.c, &i)); /* the number of files */
-    for (i = 0; i < counts.n_files; i++) LMC__TRY(lmc__copy_file(&x, l, &path_size, &start));
-    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
-    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : start;
-    return lmc__check_names(l, stream, x.items);
 }
 
 /* The rules for all files together: no path twice, none below a file, and a nameless file is
@@ -18803,14 +18439,16 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t name_size)
+/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
+ * stands for its name there. */
+static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const void *name,
+                            size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
     unsigned j;
     lmc__make_string(x, i ? ",\"" : "\"");
-    lmc__make_text(x, t->name, name_size);
+    lmc__make_text(x, name, name_size);
     lmc__make_string(x, "\":{\"dtype\":\"");
     lmc__make_string(x, t->dtype);
     lmc__make_string(x, "\",\"shape\":[");
@@ -18849,8 +18487,9 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
         memset(&entry, 0, sizeof entry);
         entry.start = x.at;
         if (i < f->file.n_tensors) {
-            entry.name_size = strlen(f->file.tensors[i].name);
-            lmc__make_entry(&x, &f->file, i, entry.name_size);
+            const char *const name = f->file.tensors[i].name;
+            entry.name_size = strlen(name);
+            lmc__make_entry(&x, &f->file, i, name, entry.name_size);
         }
         LMC__TRY(lmc__append(&f->text_at, &entry, sizeof entry));
     }
@@ -18865,33 +18504,21 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-typedef struct lmc__text_search {
-    const lmc__text_entry *entries;
-    uint64_t offset;
-} lmc__text_search;
-
-static int lmc__is_text_before(const void *context, size_t i)
-{
-    const lmc__text_search *const s = (const lmc__text_search *)context;
-    return s->entries[i + 1].start <= s->offset;
-}
-
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
 static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
 {
-    lmc__text_search search;
+    const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
     size_t i;
     if (size == 0) return;
-    search.entries = lmc__text_entries(f);
-    search.offset = offset;
-    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
-    x.at = search.entries[i].start;
+    LMC__FIND_FIRST(i, 0, f->file.n_tensors, entries[i + 1].start <= offset);
+    x.at = entries[i].start;
     x.from = offset;
     x.to = offset + size;
     x.dst = dst;
-    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+    for (; x.at < x.to; i++)
+        lmc__make_entry(&x, &f->file, i, f->file.tensors[i].name, entries[i].name_size);
 }
 
 /* == snapshot/runs.h =========================================================================== */
@@ -19116,8 +18743,7 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
  * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
- * reader, which begins with the index, must parse it (index.h). */
+ * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
@@ -19126,13 +18752,13 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
  * there: only then is it known how large they are together. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
-    uint64_t limit; /* on their size */
-    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
-    lmc__buffer run_body;
-    uint64_t run_stored;
+    lmc__buffer run_body; /* of the run at hand */
+    uint64_t limit;       /* on the size of entries and rows */
+    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
     size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
+#define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
 /* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
  * which may be endless. */
@@ -19269,25 +18895,18 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     memcpy(head->header, p, LMC__HEADER_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
 /* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
-    size_t i, j;
+    size_t i;
     items->size = 0;
-    for (i = 0; i < l->n_files; i++) {
-        const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
-        for (j = 0; j < f->n_tensors; j++) {
-            const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
-        }
-    }
+    for (i = 0; i < l->n_files; i++)
+        LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
     return LMC_OK;
 }
 
@@ -19308,15 +18927,13 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
-                       memchr(c->p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = c->p;
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
+        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
         /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
     return LMC_OK;
 }
@@ -19381,21 +18998,18 @@ static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 /* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
-    const lmc_file *const f = h->file;
-    while (size != 0) {
-        size_t n = size;
-        lmc__sha256 *sha = &h->outside;
+    size_t n;
+    for (; size != 0; data += n, size -= n) {
+        const lmc_tensor *t;
+        int is_tensor;
+        uint64_t end = UINT64_MAX;
         LMC__TRY(lmc__finish_hashes(h));
-        if (h->tensor < f->n_tensors) {
-            const lmc_tensor *const t = &f->tensors[h->tensor];
-            if (t->offset <= h->position) sha = &h->sha;
-            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
-                                                        : t->offset - h->position);
-        }
-        lmc__sha256_update(sha, data, n);
+        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
+        is_tensor = t && t->offset <= h->position;
+        if (t) end = is_tensor ? t->offset + t->size : t->offset;
+        n = (size_t)lmc__min64(size, end - h->position);
+        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
         h->position += n;
-        data += n;
-        size -= n;
     }
     return LMC_OK;
 }
@@ -19457,13 +19071,13 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
 /* hash: the file's first one; the others follow. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
+    unsigned form = 0;
     size_t i;
     lmc__state_text(sha, f->path, 4);
-    lmc__state_number(sha,
-                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
-                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
-                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
-                      1);
+    if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
+    if (f->has_mode) form |= LMC__FILE_HAS_MODE;
+    if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
+    lmc__state_number(sha, form, 1);
     lmc__state_number(sha, f->size, 8);
     lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
     lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
@@ -19484,10 +19098,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     items->size = 0;
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
-        item = (lmc__item *)(void *)items->data + i;
-        item->file_number = i;
-        item->fingerprint = hashes + at;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), hashes + at, i, NULL));
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
@@ -19553,39 +19164,31 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   what is checked               where                        when               status
  *   ----------------------------  ---------------------------  -----------------  ------------
  *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
  *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                                              (reader: a delta
- *                                                              may be listed
- *                                                              without)
- *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
- *                                                              have a place
- *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
- *                                                              nothing is written
- *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
- *   the header names                                           anything is
- *                                                              written
- *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *                                 lmc__restore, if nothing     the end            BASE_MISSING
+ *                                 is written
+ *   it is the one that the        lmc__check_base              header             BASE_WRONG
+ *   header names
+ *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
  *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
- *   the base has                                               opening            see below
- *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
+ *   the base has                                               opening            salvage
+ * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
+ * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
  *                                                              decoded
  *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
+ *   whole blocks, within all      lmc__restore                 done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 done_size
+ *   written is the delta's                                     done_size
  *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place (in_place.h)
+ *   paths, kinds, sizes           place
  *
  * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
  * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
  * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
- * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
+ * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -19594,75 +19197,57 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items */
+    lmc__buffer backwards;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
-    /* of the base */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items; and those names */
-    lmc__buffer backwards, letters;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
     /* read_back reads the base, which is being overwritten; base is NULL */
     int in_place;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
 } lmc__origin;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&o->items, alloc_user);
-    visit(&o->backwards, alloc_user);
-    visit(&o->letters, alloc_user);
-    visit(&o->ranges, alloc_user);
-    visit(&o->wide, alloc_user);
-}
+#define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
- * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
- * when they are read. On errors the origin is to be freed all the same. */
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
+ * that its files and tensors are said to have; whether its bytes are theirs shows when they are
+ * read. On errors the origin is to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                         const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
-        lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_fingerprints(f); j++) {
-            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
-            const char *name = t ? t->name : f->path;
-            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
-            item.name = (const uint8_t *)name;
-            item.size = strlen(name);
-            item.fingerprint = t ? t->fingerprint : f->fingerprint;
-            item.file_number = i;
-            item.tensor = t;
-            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
-        }
+        for (j = 0; j < f->n_tensors; j++)
+            if (!f->tensors[j].name || !f->tensors[j].dtype) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_items(&o->items, f, i));
     }
     lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
 /* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
@@ -19687,25 +19272,43 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
+/* From item *i on the next one of that name; NULL: there are no more. Numbers are kept in 32 bits,
+ * plus 1. */
+static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+{
+    const lmc__item *const item = lmc__get_item(o, *i);
+    return *i < o->items.size / sizeof *item && ++*i < UINT32_MAX && item->size == strlen(name) &&
+                   memcmp(item->name, name, item->size) == 0
+               ? item
+               : NULL;
+}
+
+static size_t lmc__first_named(const lmc__origin *o, const char *name)
+{
+    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
+}
+
+/* The item is in the base's file of that path. */
+static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
+{
+    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+}
+
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
-    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
+    size_t i = lmc__first_named(o, name);
+    const lmc__item *item;
     uint32_t found = 0;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        int is_of_path;
-        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
-        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    while ((item = lmc__next_named(o, name, &i)) != NULL) {
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)i + 1;
-        if (!found) found = (uint32_t)i + 1;
+        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
+        if (!found) found = (uint32_t)i;
     }
     return found;
 }
@@ -19713,20 +19316,13 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 /* The same for a part of another item. */
 static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const size_t n = o->items.size / sizeof(lmc__item),
-                 name_size = part->name ? strlen(part->name) : 0;
-    size_t i = part->name
-                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
-                   : n;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        uint64_t size;
-        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (part->path &&
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
-            continue;
-        size = lmc__item_size(o, item);
-        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    size_t i = part->name ? lmc__first_named(o, part->name) : SIZE_MAX;
+    const lmc__item *item;
+    while (part->name && (item = lmc__next_named(o, part->name, &i)) != NULL) {
+        const uint64_t size = lmc__item_size(o, item);
+        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
+            part->size <= size - part->offset)
+            return (uint32_t)i;
     }
     return 0;
 }
@@ -19741,39 +19337,36 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
  * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
- * end are neighbours. The first end that any of them has decides. */
-
-/* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
+ * behind a dot: sorted by their names backwards, all tensors of the base with that end are
+ * neighbours. The first end that any of them has decides. What comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
+
+/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+static int lmc__compare_ends(const void *a, const void *b)
+{
+    const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
+    const size_t n = lmc__min(x->size, y->size);
+    size_t k;
+    for (k = 1; k <= n; k++)
+        if (x->name[x->size - k] != y->name[y->size - k])
+            return x->name[x->size - k] < y->name[y->size - k] ? -1 : 1;
+    return x->size < y->size ? -1 : x->size > y->size;
+}
 
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    uint64_t size = 0;
-    uint8_t *letter;
-    size_t i, k;
-    for (i = 0; i < n; i++) size += lmc__get_item(o, i)->tensor ? lmc__get_item(o, i)->size : 0;
-    LMC__TRY(lmc__reserve(&o->letters, size));
-    letter = o->letters.data;
+    lmc__item spare;
+    size_t i;
     for (i = 0; i < n; i++) {
         const lmc__item *const item = lmc__get_item(o, i);
-        if (!item->tensor) continue;
-        LMC__TRY(lmc__append_item(&o->backwards, letter, item->size, NULL));
-        ((lmc__item *)(void *)(o->backwards.data + o->backwards.size))[-1].file_number = i;
-        for (k = item->size; k != 0; k--) *letter++ = item->name[k - 1];
+        if (item->tensor)
+            LMC__TRY(
+                lmc__append_item(&o->backwards, item->name, item->size, NULL, i, item->tensor));
     }
-    lmc__sort_items((lmc__item *)(void *)o->backwards.data, o->backwards.size / sizeof(lmc__item));
+    lmc__heap_sort(o->backwards.data, o->backwards.size / sizeof spare, sizeof spare,
+                   lmc__compare_ends, &spare);
     return LMC_OK;
-}
-
-/* Of the list, the item's name ends with size bytes at `end`. */
-static int lmc__has_letters(const lmc__item *item, const uint8_t *end, size_t size)
-{
-    size_t i;
-    if (item->size < size) return 0;
-    for (i = 0; i < size && item->name[i] == end[size - 1 - i]; i++) {}
-    return i == size;
 }
 
 /* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
@@ -19792,24 +19385,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-typedef struct lmc__end_search {
-    const lmc__item *items;
-    const uint8_t *end;
-    size_t size;
-} lmc__end_search;
-
-/* Backwards, item i is before the end and all names that have it. */
-static int lmc__is_end_before(const void *context, size_t i)
-{
-    const lmc__end_search *const s = (const lmc__end_search *)context;
-    const lmc__item *const item = &s->items[i];
-    size_t k;
-    for (k = 0; k < item->size && k < s->size; k++)
-        if (item->name[k] != s->end[s->size - 1 - k])
-            return item->name[k] < s->end[s->size - 1 - k];
-    return item->size < s->size;
-}
-
 /* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
@@ -19825,25 +19400,24 @@ static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
-    const size_t n_items = o->backwards.size / sizeof(lmc__item);
-    lmc__end_search search;
+    const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
+    const size_t n_items = o->backwards.size / sizeof *items;
+    lmc__item wanted;
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    search.items = (const lmc__item *)(const void *)o->backwards.data;
-    search.end = (const uint8_t *)end;
-    search.size = strlen(end);
-    i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)end;
+    wanted.size = strlen(end);
+    LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
-        const lmc__item *const name = &search.items[i], *const item =
-                                                            lmc__get_item(o, name->file_number);
-        if (!lmc__has_letters(name, search.end, search.size)) break;
-        if (name->size > search.size && name->name[search.size] != '.') continue;
+        const lmc__item *const item = &items[i];
+        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
+        if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) ||
-            lmc__has_number(item->name, item->size - search.size))
-            continue;
+        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
-        found = (uint32_t)name->file_number + 1;
+        found = (uint32_t)item->file_number + 1;
     }
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
@@ -19865,37 +19439,18 @@ static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 }
 #endif
 
-typedef struct lmc__range_search {
-    const uint8_t *ranges; /* each begins with a lmc__range */
-    size_t step;           /* from one to the next */
-    size_t stream;
-    uint64_t position;
-} lmc__range_search;
-
-static int lmc__is_range_before(const void *context, size_t i)
-{
-    const lmc__range_search *const s = (const lmc__range_search *)context;
-    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
-}
-
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
-    lmc__range_search search;
-    search.ranges = ranges->data;
-    search.step = step;
-    search.stream = stream;
-    search.position = position;
-    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
-}
-
-/* File `number` has been described. */
-static int lmc__is_listed(const lmc__origin *o, uint64_t number)
-{
-    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
+    size_t i;
+#define LMC__RANGE_AT ((const lmc__range *)(const void *)(ranges->data + i * step))
+    LMC__FIND_FIRST(i, 0, ranges->size / step,
+                    LMC__RANGE_AT->stream < stream ||
+                        (LMC__RANGE_AT->stream == stream && LMC__RANGE_AT->end <= position));
+#undef LMC__RANGE_AT
+    return i;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
@@ -19916,34 +19471,30 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
-static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+/* Segment s of the run, which has a prediction, maps to bytes that are there. */
+static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                          const lmc__segment *s, enum lmc_status not_in_base)
 {
-    uint64_t item_size;
-    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
-    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
-    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
-}
-
-/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
-static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
-{
-    return lmc__can_read_back(o, s->base - 1, s->base_offset,
-                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
-}
-
-/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
- * a file behind it is not. */
-static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
-                                       const lmc__segment *s)
-{
-    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    const enum lmc_status refused =
+        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
+    const size_t number = s->base - 1;
     uint64_t size;
-    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
-                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+        LMC__CHECK(
+            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+            refused);
+        return LMC_OK;
+    }
+    if (run->prediction == LMC__PREDICT_BASE) {
+        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
+        size = lmc__item_size(o, lmc__get_item(o, number));
+    } else { /* of a file that is known by the run's section */
+        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        LMC__TRY(lmc__get_text_size(f, &size));
+    }
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
     return LMC_OK;
 }
 
@@ -19956,13 +19507,9 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        if (s->base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
-        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
-        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
-    }
+    for (i = 0; i < run->n_segments; i++)
+        if (run->segments[i].base)
+            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
     return LMC_OK;
 }
 
@@ -19985,24 +19532,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-typedef struct lmc__segment_search {
-    const lmc__run *run;
-    uint64_t offset;
-} lmc__segment_search;
-
-static int lmc__is_segment_before(const void *context, size_t i)
-{
-    const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return s->run->segments[i].start <= s->offset;
-}
-
 /* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    lmc__segment_search search;
-    search.run = run;
-    search.offset = offset;
-    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+    size_t i;
+    LMC__FIND_FIRST(i, 1, run->n_segments, run->segments[i].start <= offset);
+    return (uint32_t)i - 1;
 }
 
 /* A place in a file of the base, or of this snapshot. */
@@ -20011,41 +19546,40 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
- * that. In place, streams are files. */
-static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
+ * file_number is SIZE_MAX if it has none. In place, streams are files. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                              uint64_t at)
 {
     lmc__place place;
+    place.file_number = SIZE_MAX;
+    place.start = lmc__prediction_scale(run) * at;
+    if (s->base == 0) return place;
     if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
-        place.start = s->base_offset;
+        place.start += s->base_offset;
     } else if (o->in_place) {
         place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
-        place.start = s->start;
+        place.start += s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
         place.file_number = item->file_number;
-        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
+        place.start += (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
     return place;
 }
 
-/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
- * and is best read at once. */
-static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
-                          size_t file_number, uint64_t start)
-{
-    lmc__place place;
-    if (s->base == 0) return 0;
-    place = lmc__locate(o, run, s);
-    return place.file_number == file_number && place.start == start;
-}
-
 /* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
  * elements, so a conversion has them, too; it reads twice the bytes. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
-                                       uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
+                                       uint8_t *dst, size_t size)
 {
+    const size_t file_number = place->file_number;
+    const uint64_t start = place->start;
+    if (file_number == SIZE_MAX) {
+        memset(dst, 0, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_TEXT) {
         lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
         return LMC_OK;
@@ -20076,19 +19610,17 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        if (s->base == 0) {
-            memset(dst, 0, part);
-        } else {
-            lmc__place from = lmc__locate(o, run, s);
-            from.start += scale * at;
-            for (; part < size; i++) { /* segments that are read with this one */
-                s = &run->segments[i + 1];
-                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s->size);
-            }
-            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        for (; part < size; i++) { /* segments that are read with this one */
+            lmc__place next;
+            s = &run->segments[i + 1];
+            next = lmc__locate(o, run, s, 0);
+            if (next.file_number != from.file_number || next.start != from.start + scale * part)
+                break;
+            part += (size_t)lmc__min64(size - part, s->size);
         }
+        LMC__TRY(lmc__read_place(o, run, &from, dst, part));
         dst += part;
         offset += part;
         size -= part;
@@ -20100,55 +19632,50 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
+ * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
  *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
+ *    lowest, so the bound holds for the chain. */
 
 /* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
+ * after another, up to so many bytes. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
-/* Bytes of a stream from `start` on. */
+/* Bytes of a stream, from `start` on. */
 typedef struct lmc__window {
-    lmc__buffer bytes;
     size_t stream;
     uint64_t start;
     uint64_t used; /* when it was used last */
 } lmc__window;
 
 typedef struct lmc__windows {
+    lmc__buffer bytes[LMC__N_WINDOWS];
     lmc__window list[LMC__N_WINDOWS];
     uint64_t now;
 } lmc__windows;
+#define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
+ * has it. */
+static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
+                                       size_t *size)
 {
     unsigned i;
     for (i = 0; i < LMC__N_WINDOWS; i++) {
         lmc__window *const window = &w->list[i];
+        const lmc__buffer *const bytes = &w->bytes[i];
         if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
+            offset - window->start >= bytes->size)
             continue;
         window->used = ++w->now;
-        return window;
+        *size = lmc__min(*size, bytes->size - (size_t)(offset - window->start));
+        return bytes->data + (size_t)(offset - window->start);
     }
     return NULL;
 }
@@ -20156,27 +19683,22 @@ static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t of
 /* One to be filled from that byte on: that which ends there, so that who reads on does not drive
  * out the others; else that which was not used for longest. *follows: how many bytes it has that
  * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
-    lmc__window *window = &w->list[0];
-    unsigned i;
+    unsigned i, chosen = 0;
     *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
+    for (i = 0; i < LMC__N_WINDOWS && !*follows; i++) {
+        const lmc__window *const window = &w->list[i];
+        const size_t size = w->bytes[i].size;
+        if (size && window->stream == stream && window->start + size == start) *follows = size;
+        if (*follows || window->used < w->list[chosen].used) chosen = i;
     }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
+    w->list[chosen].stream = stream;
+    w->list[chosen].start = start;
+    w->list[chosen].used = ++w->now;
+    w->bytes[chosen].size = 0;
+    return &w->bytes[chosen];
 }
 
 /* Of the format: decoded bytes for one that is asked for, and the largest block. */
@@ -20196,9 +19718,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
+/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
+ * it may; those that a decoder makes on the way through a file share what they may cost. Returns
+ * whether it is to be ended: it is the outermost. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -20222,8 +19744,8 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
- * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
+ * how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
  *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
@@ -20231,12 +19753,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     ...
  *     blocks of 1 MiB      |       x       |    y      |
  *
- * Small blocks are missed often, large ones cost much; whoever stays within all accounts can be
- * read. A prediction that one cannot pay for is not made: that costs size, for a tensor of less
- * than a block's 64th part, in a place that nobody was near.
- *
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+ * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
+ * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
+ * and the window that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
@@ -20301,9 +19820,10 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
- * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
- * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
+ * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
+ * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
+ * AUTO.
  *
  * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
@@ -20324,13 +19844,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* A tensor of at least this many blocks starts a run of its own. */
-#define LMC__OWN_RUN_BLOCKS 4u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
- * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+ * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_TENSOR_SIZE 4096u
 
 /* A run that several tensors share, which is not predicted, ends behind one of them, by its name
  * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
@@ -20340,12 +19856,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
- * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
- * of networks of 64 to 320 columns). */
+ * would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
-#define LMC__SPANNING_SIZE 32768u
-#define LMC__SPANNING_PREDICTED_SIZE 98304u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
@@ -20364,15 +19876,17 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
-    const lmc_writer_options *options;
-    /* where predictions come from; reads back by lmc__read_written */
-    lmc__origin origin;
     /* lmc__quantized_range, of all files */
     lmc__buffer quantized;
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back, which number it is, plus 1, 0: none */
+     * as they are encoded; and a block that was read back: block_number */
     lmc__buffer written, block_crcs, block;
-    uint64_t block_number;
+    /* lmc__segment: of the run that is begun */
+    lmc__buffer segments;
+    const lmc_writer_options *options;
+    /* where predictions come from; reads back by lmc__read_written */
+    lmc__origin origin;
+    uint64_t block_number; /* plus 1; 0: none */
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
@@ -20389,14 +19903,13 @@ typedef struct lmc__planner {
     /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
      * text in them. 0: none are */
     size_t header_size;
-    /* lmc__segment: of the run that is begun */
-    lmc__buffer segments;
     /* what it costs to read all predictions so far */
     lmc__reach reach;
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
 } lmc__planner;
+#define LMC__PLANNER_BUFFERS LMC__ROW(lmc__planner, quantized, options)
 
 /* -- what was written, as it can be read back -- */
 
@@ -20716,12 +20229,9 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
-    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
-                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
-                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (run->prediction.conversion && gap % 2 != 0) return 0;
-    if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
@@ -20747,7 +20257,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
      * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
-    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    large = lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
@@ -20763,8 +20273,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end = t->offset + t->size;
     }
-    run->is_shared =
-        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
+    run->is_shared = i - first > 1;
     return end;
 }
 
@@ -21066,6 +20575,22 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
 #define LMC__PENDING_SIZE ((size_t)16 << 20)
 
 struct lmc_writer {
+    /* the section at hand */
+    lmc__buffer body;
+    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+     */
+    lmc__buffer metadata, sections;
+    /* what quantising made of the wave's blocks */
+    lmc__buffer contents;
+    /* of the run at hand; its section, to be written before its first block */
+    lmc__buffer segments, run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
+    /* small files that wait to be written together: their bytes, one after another */
+    lmc__buffer group;
     lmc_writer_options options;
     /* the first error stays */
     enum lmc_status status;
@@ -21073,12 +20598,6 @@ struct lmc_writer {
     uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    /* of the section at hand */
-    lmc__buffer body;
-    /* encoded entries, in the order they came */
-    lmc__buffer metadata;
-    /* Ancillary sections, each with its header. */
-    lmc__buffer sections;
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
@@ -21086,13 +20605,10 @@ struct lmc_writer {
     lmc__planner plan;
     int in_file;
     lmc__digester digester;
-    /* with options.content_hashes; contents: what quantising made of the wave's blocks */
-    lmc__hasher hasher;
-    lmc__buffer contents;
+    lmc__hasher hasher; /* with options.content_hashes */
 
     /* the run at hand; where it is from: */
     lmc__run run;
-    lmc__buffer segments;
     lmc__planned_run planned;
     /* bytes of it that are in no job yet */
     uint64_t run_left;
@@ -21100,17 +20616,8 @@ struct lmc_writer {
     uint32_t block;
     /* the run's blocks may still become larger: see lmc__choose_run_blocks */
     int may_enlarge;
-    /* to be written before its first block: header and body of its section */
-    lmc__buffer run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
-    lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
-    lmc__buffer quantizers;
 
-    /* small files that wait to be written together: their bytes, one after another, and how many
-     * they are, the last of the listing (writer_groups.h) */
-    lmc__buffer group;
+    /* how many files wait, the last of the listing (writer_groups.h) */
     size_t n_waiting;
     /* where the bytes of the file at hand begin, if it is one of them */
     size_t waiting_at;
@@ -21122,6 +20629,7 @@ struct lmc_writer {
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
+#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
 /* A file is at hand that ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
@@ -21582,19 +21090,11 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
 /* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
-    const lmc__kernels *const k = w->coder.wave.k;
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
     d->fingerprints = lmc__index_fingerprints(&w->index);
-    while (d->absorbed < file->size) {
-        const uint8_t *const at = data + (size_t)d->absorbed;
-        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
-        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
-        piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
-    }
+    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
     if (w->options.content_hashes) {
         lmc__begin_hashes(&w->hasher, file);
         LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
@@ -21714,40 +21214,23 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    return lmc__sink_write(w, body->data, body->size);
 }
 
-/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
 {
-    visit(&w->index.entries, alloc_user);
-    visit(&w->index.rows, alloc_user);
-    visit(&w->index.run_body, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->sections, alloc_user);
-    visit(&w->segments, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->group, alloc_user);
-    visit(&w->contents, alloc_user);
-    visit(&w->hasher.hashes, alloc_user);
-    visit(&w->plan.quantized, alloc_user);
-    visit(&w->plan.written, alloc_user);
-    visit(&w->plan.block_crcs, alloc_user);
-    visit(&w->plan.block, alloc_user);
-    visit(&w->plan.segments, alloc_user);
+    const uint64_t size = w->body.size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
 /* What the file may use, as its header says before anything of it is known. With a read_back runs
@@ -21786,8 +21269,10 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    lmc__init_buffer(&w->quantizers, options->alloc_user);
+    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
+    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
     w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
@@ -21814,8 +21299,11 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
     lmc__free_quantizers(w);
+    lmc__free_buffers(w, LMC__WRITER_BUFFERS);
+    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
+    lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&w->hasher.hashes);
     lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
@@ -21982,7 +21470,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     w->body.size = 0; /* holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
-        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL));
+        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
         p += 8 + (size_t)key_size + size;
     }
     items = (lmc__item *)(void *)w->body.data;
@@ -22006,7 +21494,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -22018,10 +21505,8 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
@@ -22042,7 +21527,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -22054,9 +21538,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
@@ -22151,71 +21633,52 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
- * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
- * caller.
+ * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
+ * really come. The index grows with files, tensors and blocks, and is limited by the caller.
  *
- * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
- * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
- * known to be right, since the index that repeats them comes last. */
+ * A block goes to write() only after its CRC was compared; in its order; and one wave later. With
+ * write_at it goes there in the wave that decodes it, in any order, if its stream is one file.
+ * begin_file and end_file come between waves; where a wave has bytes of several files, what is
+ * before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK are
+ * names, sizes and fingerprints known to be right, since the index that repeats them comes last. */
 typedef struct lmc__restorer {
+    /* of the section at hand; of a RUN, its segments */
+    lmc__buffer body, segments;
+    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    /* what is there of it and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* The other coder.in holds what follows, from next_room on; before that there is room for what
-     * is left of this one. */
+    /* the other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one */
     int is_next_read;
     size_t next_room;
-    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
-     * to it before they are decoded. */
+    /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded */
     int is_other_used;
-    /* The most that the next read asks for. */
-    uint64_t read_limit;
-    /* Bytes of the stream from its beginning to `at`. */
-    uint64_t offset;
+    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
     /* -- what has been seen -- */
-    /* The file's header, and what it may use. */
     uint8_t header[LMC__HEADER_SIZE];
-    unsigned features;
-    /* What the INDX section must say, byte by byte. */
-    lmc__index_builder index;
-    /* The body of the section at hand. */
-    lmc__buffer body;
-    /* A key of the metadata, with a zero byte behind it. */
-    lmc__buffer key;
-    /* Names and fingerprints of everything, at the end. */
-    lmc__buffer items;
-    /* With options.check_hashes: hashes of what was restored; the body of the section that says
-     * what they must be. */
-    lmc__hasher hasher;
-    lmc__buffer hashes;
-    /* All files that were described. */
-    lmc__listing listing;
+    lmc__index_builder index; /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
+    lmc__listing listing;     /* all files that were described */
     uint32_t n_runs, n_ancillary;
-    /* Of the section that was read last; BLKS is known to stand before the index. */
-    int has_rows;
-    /* Bytes of all runs. */
-    uint64_t total;
+    int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
+    uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
-     * files, lmc__unread_facts. */
+    /* nothing is written, so blocks need not be decoded; LMC_OK, or why some were not */
     int is_check;
     enum lmc_status unread;
-    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
-    /* Bytes of it in runs so far. */
-    uint64_t position;
-    /* Segments of the run at hand. */
-    lmc__buffer segments;
+    uint64_t position; /* bytes of it in runs so far */
     /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
      * begun, whose bytes are being written. Each digester has half of the work: the planner plans
      * pieces, the other one absorbs them. */
@@ -22223,18 +21686,12 @@ typedef struct lmc__restorer {
     lmc__digester planner, digester;
 
     /* -- the wave at hand -- */
-    /* Decoded bytes of the largest block of the run. */
-    size_t largest;
+    size_t largest; /* decoded bytes of the largest block of the run */
     /* In place: an earlier attempt has written its blocks, so they are compared, and not written
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
-
-/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
- * fingerprints are, which nobody knows. */
-typedef struct lmc__unread_facts {
-    size_t file, at, size;
-} lmc__unread_facts;
+#define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
@@ -22260,62 +21717,48 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* The CRC and the fingerprints of a file, as bytes of an index. */
-static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+ * those, or zero if that is NULL. */
+static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
-    file->crc = lmc__load32(facts);
-    lmc__keep_fingerprints(file, facts + 4);
-}
-
-/* The file that has just ended is not known. */
-static enum lmc_status lmc__forget_facts(lmc__restorer *r)
-{
-    lmc__unread_facts unread;
-    unread.file = r->file;
-    unread.at = r->index.fingerprints_at - 4;
-    unread.size = r->index.facts_end - unread.at;
-    memset(r->index.entries.data + unread.at, 0, unread.size);
-    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
-    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+    uint8_t *const facts = r->index.entries.data + f->unread_at;
+    const size_t size = 4 + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file);
+    if (entries) memcpy(facts, entries + f->unread_at, size);
+    else memset(facts, 0, size);
+    f->file.crc = lmc__load32(facts);
+    lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    lmc_file *const file = &lmc__restored_file(r)->file;
+    lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
-    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
-}
-
-/* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
- * *size: how many bytes they are. */
-static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
-{
-    const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
-    const size_t n = r->coder.pieces.size / sizeof *piece;
-    const uint64_t end = lmc__restored_file(r)->file.size;
-    r->digester.fingerprints = lmc__index_fingerprints(&r->index);
-    for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
-        lmc__absorb_piece(&r->digester, &piece[*i]);
-        *size += piece[*i].size;
+    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    if (f->is_unread) {
+        f->unread_at = r->index.fingerprints_at - 4;
+        lmc__set_facts(r, f, NULL);
     }
+    return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
 /* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
-    const size_t n = r->coder.pieces.size / sizeof(lmc__piece);
-    size_t i = 0, size;
+    const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
+    const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
-        lmc__absorb_file(r, &i, &size);
+        const uint64_t file_size = lmc__restored_file(r)->file.size;
+        size_t size = 0; /* of those pieces that are the file's */
+        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
+            lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
         if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
-        if (i == n) break;
+        if (piece == end) break;
         data += size;
         LMC__TRY(lmc__end_restored(r));
         r->file++;
@@ -22361,10 +21804,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes.
- *
- * Room before what was read is that for the largest block of the run at hand then; the next run's
- * may be larger, and then what was read moves up. */
+ * more, nothing changes. Room before what was read is that for the largest block of the run at hand
+ * then; the next run's may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -22408,76 +21849,52 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* These bytes were used. */
-static void lmc__skip(lmc__restorer *r, size_t size)
+/* The next size bytes, which are there: they are used now, but stay where they are until more are
+ * fetched. */
+static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
+    return r->at - size;
 }
 
-/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
-static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
-{
-    while (size != 0) {
-        size_t n;
-        LMC__TRY(lmc__fetch_all(r, 1));
-        n = lmc__min(size, (size_t)(r->end - r->at));
-        memcpy(dst, r->at, n);
-        lmc__skip(r, n);
-        dst += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
- * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
- * written. */
-LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
-{
-    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
-    r->body.size = 0;
-    while (r->body.size < section->size) {
-        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
-        LMC__TRY(lmc__reserve(&r->body, step));
-        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
-        r->body.size += step;
-    }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
- * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
+ * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
+ * compared, so whoever parses it parses what was written. */
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
+                                                lmc__buffer *body)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
-    int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
-    }
-    if (is_kept) {
-        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
-        if (left > r->index.limit) return LMC_ERR_LIMIT;
-    }
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
-    r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
-    while (left != 0) {
-        size_t n;
+    size_t n;
+    if (body && left > r->index.limit) return LMC_ERR_LIMIT;
+    if (body) body->size = 0;
+    for (; left != 0; left -= n) {
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
-        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
-        lmc__skip(r, n);
-        left -= n;
+        if (body) LMC__TRY(lmc__append(body, r->at, n));
+        (void)lmc__consume(r, n);
     }
     LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
+}
+
+/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
+ * are to be checked: there is one at most. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+{
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") &&
+        section->size >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
+    }
+    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
+    return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
@@ -22490,7 +21907,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
@@ -22528,11 +21945,10 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
-        const uint64_t left =
-            lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
-        const size_t n = (size_t)lmc__min64(size, left);
+        lmc__listed_file *const f = lmc__listed_at(&r->listing, r->planned_file);
+        const size_t n = (size_t)lmc__min64(size, f->file.size - r->planner.planned);
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
-        if (n && job->is_unread) lmc__listed_at(&r->listing, r->planned_file)->is_unread = 1;
+        if (n && job->is_unread) f->is_unread = 1;
         size -= n;
         if (size != 0) /* runs end with the stream, so it has more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
@@ -22548,8 +21964,9 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
-                                          size_t size, enum lmc_status unread)
+                                          enum lmc_status unread)
 {
+    const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
     const int is_done = n_before < r->options->done_size;
@@ -22561,7 +21978,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
-    LMC__TRY(lmc__check_block_features(r->at, r->features));
+    LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
@@ -22572,14 +21989,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     /* pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
-    job = &block_job->job;
+    job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
-    job->src = r->at;
+    job->src = lmc__consume(r, info.encoded_size);
     job->dst = out->data + out->size;
-    job->skip = 0;
     job->keep = size;
     job->streaming = lmc__no_streaming;
+    job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
@@ -22589,13 +22006,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         r->unread = unread;
         block_job->is_unread = 1;
     } else if (info.has_prediction) {
-        /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
-    lmc__skip(r, info.encoded_size);
     LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
     return lmc__plan_stream(r, block_job, size);
 }
@@ -22604,11 +22018,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
  * has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
-    const int has_base = r->origin.base || !lmc__has_base(r->header);
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
         run->prediction == LMC__PREDICT_TEXT)
         return LMC_OK;
-    if (!has_base) return LMC_ERR_BASE_MISSING;
+    if (!r->origin.base && lmc__has_base(r->header)) return LMC_ERR_BASE_MISSING;
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
@@ -22621,11 +22034,11 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
-    LMC__TRY(lmc__check_run_features(&run, r->features));
+    LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
     if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
@@ -22640,18 +22053,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
-        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block), unread));
-    return LMC_OK;
-}
-
-/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
-LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
-                                                   uint32_t n)
-{
-    const lmc__buffer *const found = &r->hasher.hashes;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__restore_block(r, &run, block, unread));
     return LMC_OK;
 }
 
@@ -22661,7 +22063,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     const lmc__buffer *const rows = &r->index.rows;
     LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__index_run_end(&r->index));
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     /* R8-1, R8-2 */
     LMC__CHECK(r->body.size == rows->size &&
                    (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
@@ -22670,30 +22072,20 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* What is not known of files is what the index says: its entries are as long as they should be. */
-static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
-{
-    const lmc__unread_facts *const unread =
-        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
-    size_t i;
-    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
-        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
-        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
-    }
-}
-
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
- * metadata and the snapshot's fingerprint. */
+ * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
+ * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
+ * *metadata: where that begins, n entries. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                          lmc__cursor *metadata, uint32_t *n)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
     lmc__index_head head;
     lmc__cursor c;
-    const uint8_t *metadata;
-    LMC__TRY(lmc__read_body(r, section));
+    size_t i;
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
@@ -22703,38 +22095,38 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
-    lmc__believe_facts(r, c.p);
+    for (i = 0; i < r->listing.n_files; i++)
+        if (lmc__listed_at(&r->listing, i)->is_unread)
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
-    metadata = c.p;
-    LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
+    *metadata = c;
+    *n = head.n_metadata;
+    LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
     /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
+    if (r->hashes.size == 0) return LMC_OK;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
-/* Hands out the metadata of the index, whose body was read and checked. */
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
+/* Hands out n entries of metadata, which were checked. */
+static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
-    lmc__index_head head;
-    lmc__cursor c;
-    uint32_t i;
-    if (!r->options->metadata) return LMC_OK;
-    lmc__get_index_head(&head, r->body.data);
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE + r->index.entries.size;
-    c.end = r->body.data + r->body.size;
-    for (i = 0; i < head.n_metadata; i++) {
-        const uint32_t key_size = lmc__take32(&c), value_size = lmc__take32(&c);
-        const uint8_t *const key = lmc__take_bytes(&c, key_size);
-        const uint8_t *const value = lmc__take_bytes(&c, value_size);
+    const lmc_restore_options *const o = r->options;
+    for (; n > 0 && o->metadata; n--) {
+        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
+        const uint8_t *const key = lmc__take_bytes(c, key_size);
         r->key.size = 0;
         LMC__TRY(lmc__append(&r->key, key, key_size));
         LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(
-            r->options->metadata(r->options->user, (const char *)r->key.data, value, value_size));
+        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
+                             value_size));
     }
     return LMC_OK;
 }
@@ -22744,8 +22136,9 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
-    uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
+    lmc__cursor metadata;
+    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -22753,52 +22146,34 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_header(r->at, k));
     if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
     else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
-    memcpy(r->header, r->at, LMC__HEADER_SIZE);
-    r->features = lmc__get_features(r->header);
-    lmc__skip(r, LMC__HEADER_SIZE);
+    memcpy(r->header, lmc__consume(r, LMC__HEADER_SIZE), LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
-        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
-        LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
         LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
-            continue;
-        }
-        if (lmc__is_kind(&section, "RUN ")) {
+        } else if (lmc__is_kind(&section, "RUN ")) {
             LMC__TRY(lmc__restore_run(r, &section));
-            continue;
+        } else {
+            LMC__TRY(lmc__restore_stream_end(r));
+            LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
+                                                    : lmc__restore_files(r, &section));
         }
-        LMC__TRY(lmc__restore_stream_end(r));
-        LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
-                                                : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
-    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
-                                r->offset, k));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
+                                r->offset + LMC__TRAILER_SIZE, k));
+    (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r));
+    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
-}
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&r->index.entries, alloc_user);
-    visit(&r->index.rows, alloc_user);
-    visit(&r->index.run_body, alloc_user);
-    visit(&r->body, alloc_user);
-    visit(&r->key, alloc_user);
-    visit(&r->items, alloc_user);
-    visit(&r->segments, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->hasher.hashes, alloc_user);
-    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -22810,51 +22185,50 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     enum lmc_status status;
     lmc__restorer *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
-    if (options->reserved || (options->write_at && (options->in_place || !options->write)))
+    if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
+        (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
-    r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    r = (lmc__restorer *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
-    r->options = options;
-    r->is_check = !options->write && !options->in_place && !options->check_hashes;
+    r->options = &o;
+    r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
-    r->coder.sink.write = options->write;
-    r->coder.sink.user = options->user;
+    r->coder.sink.write = o.write;
+    r->coder.sink.user = o.user;
     r->coder.task = lmc__decode_snapshot_task;
-    r->coder.progress = options->progress;
-    r->coder.progress_user = options->user;
-    lmc__init_listing(&r->listing, options->alloc_user);
-    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
-    status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
-                              options->alloc_user);
-    r->origin.in_place = options->in_place;
-    r->origin.read_back = options->read_back;
-    r->origin.user = options->user;
+    r->coder.progress = o.progress;
+    r->coder.progress_user = o.user;
+    lmc__init_listing(&r->listing, o.alloc_user);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
+    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
+    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
+    r->origin.in_place = o.in_place;
+    r->origin.read_back = o.read_back;
+    r->origin.user = o.user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
-    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
+    if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
-    lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
+    lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
+    (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
     return status;
 }
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
+ * each field of the index is checked before it is used:
  *
- * How each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
- *                  bytes
+ *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   stored size    all of them, with the header and BLKS, add up to where the index stands
@@ -22866,8 +22240,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   metadata       sizes within the body, keys in strictly ascending order
  *   fingerprint    equals that of the names and fingerprints above
  *
- * So memory is at most in proportion to the size of the index, which the caller limits, and time is
- * n log n in it. */
+ * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
+ * in it. */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
@@ -22896,67 +22270,45 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* of all runs: how many rows; where BLKS begins */
-    uint64_t n_rows, rows_offset;
-    /* of metadata, NUL-terminated */
-    lmc__buffer keys;
-    /* lmc__metadata_entry */
-    lmc__buffer metadata;
-    size_t n_metadata;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
+    lmc__buffer keys, metadata;
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
+    lmc__listing listing;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
+    size_t n_metadata;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
+#define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Rows of the tables, valid until more are added. */
-static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
-{
-    return lmc__listed_at(&t->listing, i);
-}
+/* Valid until more are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
-}
-static uint64_t *lmc__table_blocks(const lmc__tables *t)
-{
-    return (uint64_t *)(void *)t->block_at.data;
 }
 static size_t lmc__count_runs(const lmc__tables *t)
 {
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; the listing has its own beside. */
-static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&t->index, alloc_user);
-    visit(&t->runs, alloc_user);
-    visit(&t->segments, alloc_user);
-    visit(&t->rows, alloc_user);
-    visit(&t->block_at, alloc_user);
-    visit(&t->keys, alloc_user);
-    visit(&t->metadata, alloc_user);
-    visit(&t->ancillary, alloc_user);
-}
-
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
     lmc__init_listing(&t->listing, alloc_user);
-    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     lmc__free_listing(&t->listing);
-    lmc__visit_tables(t, lmc__free_visited, NULL);
+    lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
 /* Segments of all runs, when there will be no more of them. */
@@ -22970,11 +22322,10 @@ static void lmc__settle_runs(lmc__tables *t)
 /* While the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
-    const lmc__kernels *k;
-    const uint8_t *p, *end; /* what is left of the body */
-    unsigned features;      /* of the file */
-    uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    lmc__cursor c;     /* what is left of the body */
+    unsigned features; /* of the file */
+    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -22986,25 +22337,7 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* The facts of a file, which begin at x->p. */
-static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
-{
-    const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size =
-        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
-    if (file->size == LMC_UNKNOWN_SIZE) {
-        file->size = lmc__load64(x->p);
-        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
-        stream->size = file->size; /* it is the only one of its stream */
-    }
-    file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_fingerprints(file, x->p + head_size);
-    x->p += (size_t)size;
-    return LMC_OK;
-}
-
-/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
  * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
@@ -23016,8 +22349,18 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
-    for (i = stream->first_file; i < l->n_files; i++)
-        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
+    for (i = stream->first_file; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
+        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        if (file->size == LMC_UNKNOWN_SIZE) {
+            file->size = lmc__take64(&x->c);
+            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            stream->size = file->size; /* it is the only one of its stream */
+        }
+        file->crc = lmc__take32(&x->c);
+        lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
+    }
     x->position = 0;
     return LMC_OK;
 }
@@ -23053,36 +22396,29 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
  * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
+    lmc__cursor *const c = &x->c;
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    lmc__cursor c;
-    c.p = x->p;
-    c.end = x->end;
-    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
-    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(c, 4), 4);
     LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
-        x->p = c.p;
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
-        /* R4-3 */
-        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
-                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
         LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
-        body = lmc__take_bytes(&c, (size_t)size);
-        x->p = c.p;
+        LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
             LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
@@ -23092,47 +22428,43 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
- * where they are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
+/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
+ * NUL-terminated; values stay where they are. */
+static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
 {
-    const uint8_t *p = c->p;
-    LMC__TRY(lmc__check_metadata(c, n));
-    for (; n > 0; n--, t->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
+    for (t->n_metadata = n; n > 0; n--) {
+        const uint32_t key_size = lmc__take32(&c);
         lmc__metadata_entry entry;
+        entry.size = lmc__take32(&c);
         entry.key_at = t->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
         LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        entry.value = lmc__take_bytes(&c, entry.size);
         LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
     }
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
- * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
- * and whether its predictions are there, is not looked at. */
+/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
+ * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
+ * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
+ * its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    lmc__cursor c;
+    lmc__cursor metadata;
     uint32_t i;
     memset(&x, 0, sizeof x);
     x.t = t;
-    x.k = k;
-    x.p = body + LMC__INDEX_BODY_SIZE;
-    x.end = t->index.data + t->index.size;
+    x.c.p = body + LMC__INDEX_BODY_SIZE;
+    x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
-               LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
     else LMC__TRY(lmc__check_header(head.header, k));
@@ -23141,11 +22473,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    c.p = x.p;
-    c.end = x.end;
-    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
-    t->listing.has_records |= lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    metadata = x.c;
+    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
+    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->listing.has_records |= lmc__left(&x.c) != 0;
+    LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
     LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
@@ -23173,9 +22505,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
- * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
- * bounded, whatever a file refers to (work.h).
+ * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
+ * of that may cost is bounded, whatever a file refers to (work.h).
  *
  * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
  * the coder may be in use while a prediction is read, which may need it.
@@ -23183,27 +22514,29 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
 struct lmc_reader {
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    lmc__buffer fingerprints, hashes;
+    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
+    uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* bytes of all runs */
-    uint64_t total;
-    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
-    int has_base;
-    unsigned format_minor;
-    /* what the file may use; all, if its header is lost */
-    unsigned features;
+    /* what the header tells; all features, if it is lost */
+    lmc_snapshot_info info;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
-    lmc__buffer held;
-    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -23212,14 +22545,6 @@ struct lmc_reader {
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer fingerprints; /* where that goes */
-    /* the body of the section of hashes, once they were asked for */
-    lmc__buffer hashes;
-    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
-    lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
-    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
@@ -23228,10 +22553,11 @@ struct lmc_reader {
     /* of that, which begins with this one */
     size_t struct_size;
 };
+#define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
 static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
-    return lmc__table_file(&r->tables, i);
+    return lmc__listed_at(&r->tables.listing, i);
 }
 /* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
@@ -23242,20 +22568,13 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_run(&r->tables, i);
 }
-static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
-/* Of its own; coder, tables and origin have theirs. */
-static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
+/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
+ * until those of another run are. */
+static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
 {
-    lmc__visit_windows(&r->as_base, visit, alloc_user);
-    lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->held, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->fingerprints, alloc_user);
-    visit(&r->names, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->base[0], alloc_user);
-    visit(&r->base[1], alloc_user);
+    return (const uint64_t *)(const void *)r->tables.block_at.data +
+           lmc__run_at(r, number)->first_block;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -23274,6 +22593,25 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* Bytes of the source, and nothing else, to a buffer. */
+static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
+                                    uint64_t size)
+{
+    buffer->size = 0;
+    LMC__TRY(lmc__reserve(buffer, size));
+    LMC__TRY(lmc__read_at(r, offset, buffer->data, (size_t)size));
+    buffer->size = (size_t)size;
+    return LMC_OK;
+}
+
+/* The same to those that are held, of which none are then on errors. */
+static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
+{
+    LMC__TRY(lmc__read_to(r, &r->held, offset, size));
+    r->held_at = offset;
+    return LMC_OK;
 }
 
 /* No bytes are held any more. */
@@ -23298,8 +22636,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, before + size));
-    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
+    LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
     if (before == 0) return LMC_OK;
     memcpy(r->held.data, t->index.data, before);
@@ -23309,25 +22646,16 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* What the reader keeps of an intact header. */
-static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
-{
-    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    r->has_base = lmc__has_base(header);
-    r->format_minor = header[9];
-    r->features = lmc__get_features(header);
-}
-
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
  * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
  * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const size_t n_runs = lmc__count_runs(&r->tables);
+    uint64_t total = 0;
     size_t i;
-    for (i = 0; i < n_runs; i++) {
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -23335,22 +22663,25 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Reads header and checks it, and that the base is the one that it names. */
+/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
+static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
+{
+    lmc__get_header_info(&r->info, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
     if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
-/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
- * they stay.
- *
- * Who reads all of a run can do without them, if he has its code: each header says where the next
- * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+/* The rows of a run, made of the headers of its blocks, each of which says where the next one
+ * begins. code: all of the run's. */
 static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
                                       const uint8_t *code, uint8_t *rows)
 {
@@ -23367,7 +22698,8 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     return LMC_OK;
 }
 
-/* Loads them. code: all of the run's, or NULL. */
+/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
+ * of which they are made; or NULL: they are read from BLKS. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -23385,7 +22717,7 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
             t->rows.data + rows_at, (size_t)size));
-    block_at = lmc__table_blocks(t) + first_block;
+    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
         LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
@@ -23401,15 +22733,6 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     run->rows_at = rows_at;
     run->first_block = first_block;
     return LMC_OK;
-}
-
-/* Those of the run that were loaded last. */
-static void lmc__forget_rows(lmc_reader *r, size_t number)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    r->tables.rows.size = run->rows_at;
-    r->tables.block_at.size = 8 * run->first_block;
-    run->first_block = run->rows_at = SIZE_MAX;
 }
 
 /* Those that came with the index: to fetch them again would be a request for nothing. Those that
@@ -23450,10 +22773,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->held, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
-    r->held.size = tail_size;
-    r->held_at = total - tail_size;
+    LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
@@ -23473,16 +22793,25 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
-    if (!has_header) {
-        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
-        lmc__keep_header(r, copy);
-        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
-    }
+    if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
     lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
+}
+
+/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
+ * stream then. NULL: there is no such file, or it has not so many. */
+static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
+                                            uint64_t *offset, uint64_t size)
+{
+    const lmc__listed_file *f;
+    if (!r || file_number >= r->tables.listing.n_files) return NULL;
+    f = lmc__file_at(r, file_number);
+    if (*offset > f->file.size || size > f->file.size - *offset) return NULL;
+    *offset += f->start;
+    return lmc__stream_of(r, f);
 }
 
 /* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
@@ -23495,45 +22824,32 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-typedef struct lmc__run_search {
-    const lmc_reader *reader;
-    uint64_t position;
-} lmc__run_search;
-
-static int lmc__is_run_before(const void *context, size_t i)
-{
-    const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->position;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
  * does not begin behind it. Of one without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
-    lmc__run_search search;
+    size_t i;
     if (stream->n_runs == 0) return stream->first_run;
-    search.reader = r;
-    search.position = position;
-    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
-                           lmc__is_run_before, &search) -
-           1;
+    LMC__FIND_FIRST(i, stream->first_run + 1, stream->first_run + stream->n_runs,
+                    lmc__run_at(r, i)->run.start <= position);
+    return i - 1;
 }
 
 /* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
  * memory. A source that several workers read at once is near: there each reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
+ * that ends there. Of what stands at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
+                                         int is_end, uint64_t *found)
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
+    const uint64_t block = (position - run->run.start) / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -23544,57 +22860,70 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
                                       uint64_t size)
 {
     const uint64_t end = offset + size;
-    size_t number, first;
+    const lmc__reader_run *first, *run;
     uint64_t from, to;
+    size_t number;
     if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
-    first = number = lmc__find_run(r, stream, offset);
-    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    to = lmc__run_at(r, first)->end;
+    number = lmc__find_run(r, stream, offset);
+    first = run = lmc__run_at(r, number);
+    if (end <= first->run.start + first->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, number, offset, 0, &from));
+    to = first->end;
     if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
-    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
-        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
-        uint64_t next_to;
-        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
-                                   &next_to));
-        if (next_to - from > LMC__FETCH_SIZE) break;
-        to = next_to;
+    while (run->run.start + run->run.size < end) {
+        uint64_t next;
+        run++;
+        LMC__TRY(lmc__locate_block(r, ++number, lmc__min64(run->run.start + run->run.size, end) - 1,
+                                   1, &next));
+        if (next - from > LMC__FETCH_SIZE) break;
+        to = next;
     }
-    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
-    r->held.size = 0;
-    LMC__TRY(lmc__reserve(&r->held, to - from));
-    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
-    r->held.size = (size_t)(to - from);
-    r->held_at = from;
-    return LMC_OK;
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
- * run go to dst:
+/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
+ * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
+ * prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__wanted {
+    size_t number;
+    uint64_t offset, end;
+    uint8_t *dst;
+    uint64_t first;
+    size_t n, head;
+} lmc__wanted;
+
+/* Predictions of blocks that are not wanted whole go there. */
+static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
+{
+    return &r->base[run->prediction == LMC__PREDICT_OWN];
+}
+
+/* The predictions of the blocks that are fetched:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
  * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
- * side is asked for at once. */
-static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
-                                             size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
-                                             lmc__buffer *buffer, size_t *head)
+ * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
-    const uint64_t start = first * run->block_size,
-                   stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const int has_head = start<offset, has_tail = stop> end && !(has_head && n == 1);
-    const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
-    *head = has_head ? lmc__block_size_at(run, first) : 0;
-    LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
-    if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
-    if (stop - start > *head + (uint64_t)tail)
-        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head,
-                                      dst + (size_t)(start + *head - offset),
-                                      (size_t)(stop - start - *head - tail)));
-    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail)
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    lmc__buffer *const buffer = lmc__part_base(r, run);
+    const uint64_t start = x->first * run->block_size,
+                   stop = lmc__min64(start + x->n * (uint64_t)run->block_size, run->size);
+    const size_t head = start < x->offset ? lmc__block_size_at(run, x->first) : 0,
+                 tail = stop > x->end && !(head && x->n == 1)
+                            ? lmc__block_size_at(run, x->first + x->n - 1)
+                            : 0;
+    x->head = head;
+    LMC__TRY(lmc__reserve(buffer, (uint64_t)head + tail));
+    if (head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, head));
+    if (stop - start > head + (uint64_t)tail)
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + head,
+                                      x->dst + (size_t)(start + head - x->offset),
+                                      (size_t)(stop - start - head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + head, tail)
                 : LMC_OK;
 }
 
@@ -23612,22 +22941,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return lmc__check_block_features(src, r->features);
-}
-
-/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
- * is wanted, at dst. Its code will be at src. */
-static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
-                             const uint8_t *src, uint8_t *dst)
-{
-    const uint64_t at = job->number * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->number);
-    job->src = src;
-    job->skip = at < offset ? (size_t)(offset - at) : 0;
-    job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
-    job->dst = dst + (size_t)(at + job->skip - offset);
-    job->streaming = lmc__no_streaming;
-    job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == size;
+    return lmc__check_block_features(src, r->info.features);
 }
 
 /* A task: arg is the reader. A block that is not the one that the index knows is refused before it
@@ -23637,60 +22951,53 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
+    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
     job->status = LMC_OK;
-    if (r->options.parallel_reads)
-        job->status = lmc__read_at(r, lmc__block_at(r)[block],
-                                   r->coder->in[0].data + (job->src - r->coder->in[0].data),
-                                   (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
+    if (r->options.parallel_reads) /* src is in the coder's buffer */
+        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
+                                   (size_t)(block_at[1] - block_at[0]));
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!job->info.has_prediction) job->base = NULL;
+    job->streaming.sum = lmc__whole_sum(r->coder, block_job);
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
- * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
-typedef struct lmc__fetched {
-    uint64_t first;
-    size_t n, head;
-} lmc__fetched;
-
-/* Decodes n of these blocks, from number first on. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
-                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
-                                      uint8_t *dst)
+/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
+ * their code is, or will be, in c->in[0]. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                          *const block_at = all_at + first, code_at = all_at[fetched->first];
-    const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
-        const size_t size = lmc__block_size_at(run, first + i);
+        const uint64_t block = first + i, at = block * run->block_size;
+        const size_t size = lmc__block_size_at(run, block);
         memset(block_job, 0, sizeof *block_job);
-        block_job->run = number;
-        job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
-                         dst);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        block_job->run = x->number;
+        job->number = (uint32_t)block;
+        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
+        job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
+        job->dst = x->dst + (size_t)(at + job->skip - x->offset);
+        if (run->prediction != LMC__PREDICT_ZERO)
+            job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
+        job->is_own = lmc__is_own_prediction(run);
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
         wanted += job->keep;
-        job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
-                    : job->keep == size                      ? job->dst
-                    : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + fetched->head;
-        block_job->job.is_own = lmc__is_own_prediction(run);
-        block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* of several pieces each is read again */
-        if (block_job->n_pieces > 1) job->streaming.is_on = 0;
+        /* a block of several pieces is read again */
+        job->streaming = lmc__no_streaming;
+        job->streaming.is_on =
+            x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
     }
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
@@ -23698,98 +23005,76 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     return lmc__report_progress(c, wanted);
 }
 
-/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
-static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
-                                 uint64_t blocks_end, size_t wave)
-{
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    uint64_t n = lmc__min64(wave, blocks_end - first);
-    if (r->options.parallel_reads) return (size_t)n;
-    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
-        n++;
-    return (size_t)n;
-}
-
-/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
- * read. */
-static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__buffer *const in = &r->coder->in[0];
-    const size_t size = (size_t)(run->end - run->at);
-    in->size = 0;
-    LMC__TRY(lmc__reserve(in, size));
-    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
-    return lmc__load_rows(r, number, in->data);
-}
-
-/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * are fetched at once, whose code lies side by side.
- *
- * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the code, and wave by wave. */
+/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
+ * once, a wave at least. First predictions, which may need the coder's buffers, as this reader or
+ * one that shares them reads them; from then on the code, and wave by wave. has_code: all of it is
+ * in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
-    const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
                  wave = lmc__count_jobs(r->coder->parallel, largest);
-    lmc__coder *const c = r->coder;
-    lmc__fetched fetched;
-    fetched.head = 0;
-    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
-         fetched.first += fetched.n) {
+    lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
+    const uint64_t last = (x.end - 1) / run->block_size;
+    for (; x.first <= last; x.first += x.n) {
+        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
+        const uint64_t left = last - x.first + 1;
         size_t done, n;
-        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
-        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        x.n = (size_t)lmc__min64(wave, left);
+        while (!r->options.parallel_reads && x.n < left &&
+               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+            x.n++;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status =
-                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
-                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
+            status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
+            block_at = lmc__blocks_of(r, number) + x.first;
         }
-        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        if (!has_code) {
-            const uint64_t *const block_at =
-                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
-            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
-            c->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&c->in[0], in_size));
-            if (!r->options.parallel_reads)
-                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
-        }
-        for (done = 0; done < fetched.n; done += n) {
-            n = lmc__min(wave, fetched.n - done);
-            LMC__TRY(
-                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
+        if (r->options.parallel_reads) {
+            r->coder->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
+        } else if (!has_code)
+            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+        for (done = 0; done < x.n; done += n) {
+            n = lmc__min(wave, x.n - done);
+            LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
         }
     }
     return LMC_OK;
 }
 
+/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
+ * in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__tables *const t = &r->tables;
+    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
     }
-    LMC__TRY(lmc__fetch_whole_run(r, number));
+    LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
+    LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) lmc__forget_rows(r, number);
+    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+        t->rows.size = rows_size;
+        t->block_at.size = blocks_size;
+        run->first_block = run->rows_at = SIZE_MAX;
+    }
     return status;
 }
 
-/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
- * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
  * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
  * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
  * cost this one: then it is read alone, and of damaged files always. */
@@ -23800,78 +23085,82 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
     enum lmc_status status;
-    lmc__window *const window =
+    lmc__buffer *const bytes =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
-    LMC__TRY(lmc__reserve(&window->bytes, n));
-    status = r->read_run(r, number, start, window->bytes.data, n);
+    LMC__TRY(lmc__reserve(bytes, n));
+    status = r->read_run(r, number, start, bytes->data, n);
     if (status != LMC_OK && n > run->block_size) {
         n = run->block_size;
-        status = r->read_run(r, number, start, window->bytes.data, n);
+        status = r->read_run(r, number, start, bytes->data, n);
     }
-    if (status == LMC_OK) window->bytes.size = n;
+    if (status == LMC_OK) bytes->size = n;
     return status;
 }
 
-/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
+ * With them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
+ *    straight to out, as many whole blocks as there are. The links of a chain are mostly cut alike,
  *    and then a block goes through all of them at one place;
- *  - else a window is filled, from the block that they begin in, and asked again. */
-static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
-                                            size_t file_number, uint64_t offset, void *dst,
-                                            size_t size)
+ *  - else a window is filled, from the block that they begin in.
+ * A byte that is in no run is lost (salvage), and what was read before it is of no use to the
+ * caller, who learns of no sizes. */
+static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                        uint64_t offset, uint8_t *out, size_t size)
 {
-    const lmc_file *f = lmc_reader_get_file(r, file_number);
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
-    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
-    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
-    while (size != 0) {
+    const lmc__stream *const stream = lmc__stream_range(r, file_number, &offset, size);
+    size_t part;
+    if (!stream) return LMC_ERR_ARGUMENT;
+    for (; size != 0; out += part, offset += part, size -= part) {
         const size_t number = lmc__find_run(r, stream, offset);
-        const lmc__window *window;
         const lmc__run *run;
+        const uint8_t *found;
         uint64_t at;
-        size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        window = lmc__find_window(windows, run->stream, offset);
-        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        if (window) {
-            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
-            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
-        } else if (at % run->block_size == 0 &&
-                   (part >= run->block_size || part == run->size - at)) {
-            if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(r->read_run(r, number, at, out, part));
-        } else { /* to be found in it now */
-            LMC__TRY(lmc__fill_window(r, windows, number, at));
+        found = windows ? lmc__find_window(windows, run->stream, offset, &part) : NULL;
+        if (found) {
+            memcpy(out, found, part);
             continue;
         }
-        out += part;
-        offset += part;
-        size -= part;
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
+        if (windows &&
+            (at % run->block_size || (part < run->block_size && part < run->size - at))) {
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
+            part = 0; /* they are found there now */
+            continue;
+        }
+        if (windows && part < run->size - at) part -= part % run->block_size;
+        LMC__TRY(r->read_run(r, number, at, out, part));
     }
     return LMC_OK;
 }
 
-/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
+ * on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                       uint64_t offset, void *dst, size_t size)
+{
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
+    const enum lmc_status status =
+        lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
+    lmc__let_go(r);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
-    const enum lmc_status status =
-        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
+    return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
@@ -23882,7 +23171,7 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
                                              void *dst, size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
+    return lmc__read_stream(r, &r->back, file_number, offset, (uint8_t *)dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -23892,57 +23181,16 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    lmc_base base;
-    base.n_files = reader ? reader->tables.listing.n_files : 0;
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
+                           lmc__read_as_base, reader};
     return base;
-}
-
-/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
- * to the caller, who learns of no sizes. */
-static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
-                                      uint8_t *out, size_t size)
-{
-    const lmc__listed_file *const f = lmc__file_at(r, file_number);
-    const lmc__stream *const stream = lmc__stream_of(r, f);
-    size_t number;
-    offset += f->start; /* within the stream from now on */
-    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
-        const lmc__run *run;
-        size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
-        run = &lmc__run_at(r, number)->run;
-        n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
-        out += n;
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* Bytes of a file that is the reader's, within it. */
-static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
-                                       uint8_t *dst, size_t size)
-{
-    enum lmc_status status;
-    int is_outermost;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
  * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
  * another snapshot's. *crc: of all its bytes, as blocks say. */
 static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+                                         uint64_t offset, void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -23952,7 +23200,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__begin_digester(&digester, whole);
     digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
-    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
     r->coder->pieces.size = 0; /* after an error there may be some */
     if (status != LMC_OK) return status;
@@ -23977,37 +23225,37 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
 LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
+    uint64_t position = offset;
     const lmc_file *f;
     uint32_t crc;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if ((!dst && size) || !lmc__stream_range(r, file_number, &position, size))
+        return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
-    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
     if (size != f->size || !lmc__checks_fingerprints(r))
-        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
-    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+        return lmc__read_range(r, NULL, file_number, offset, dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its fingerprint is that of the index. */
-static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
-    const lmc_file *const f = lmc_reader_get_file(r, file_number);
-    size_t i;
-    if (!f || f->n_tensors == 0) return 0;
-    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
-    return i < f->n_tensors && tensor == &f->tensors[i];
+    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
+/* Of a tensor that is the reader's own the fingerprint is that of the index. */
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
-        !lmc__is_listed_tensor(r, file_number, tensor))
+    if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
+        lmc__number_of_tensor(f, tensor) == f->n_tensors)
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;
     alone.offset = 0;
@@ -24015,7 +23263,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.n_tensors = 1;
     file.tensors = &alone;
     file.size = tensor->size;
-    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+    return lmc__read_checked(r, file_number, &file, tensor->offset, dst, &crc);
 }
 
 /* == snapshot/reader_info.h ==================================================================== */
@@ -24026,14 +23274,10 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = r->info;
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
-    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
-    info->has_base = r->has_base;
-    info->features = r->features;
-    info->format_minor = r->format_minor;
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
     info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
@@ -24109,16 +23353,13 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
     const lmc__metadata_entry *const entry =
         (const lmc__metadata_entry *)(const void *)t->metadata.data;
     const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
     if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
         status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
+                                          &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;
 }
@@ -24135,15 +23376,20 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
                                                      const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
+    size_t i, number;
+    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
+    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_hashes(r));
     for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
     memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
+}
+
+static const char *lmc__key_at(const lmc__tables *t, size_t i)
+{
+    return (const char *)t->keys.data +
+           ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
 /* The value is in the index itself, which stays. */
@@ -24154,43 +23400,23 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = (const char *)r->tables.keys.data + entry->key_at;
+    *key = lmc__key_at(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
-}
-
-typedef struct lmc__key_search {
-    const lmc__tables *tables;
-    const char *key;
-} lmc__key_search;
-
-static int lmc__is_key_before(const void *context, size_t i)
-{
-    const lmc__key_search *const s = (const lmc__key_search *)context;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
-    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
 }
 
 /* Keys ascend, and none has a NUL (index.h). */
 LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
                                                  const void **value, size_t *size)
 {
-    lmc__key_search search;
-    const char *found_key;
-    const void *found;
-    size_t found_size;
+    const lmc__tables *const t = r ? &r->tables : NULL;
+    const char *found;
+    size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    search.tables = &r->tables;
-    search.key = key;
-    LMC__TRY(lmc_reader_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
-    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
-    *value = found;
-    *size = found_size;
-    return LMC_OK;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__key_at(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__key_at(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
 /* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
@@ -24208,17 +23434,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
-    size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    const lmc__stream *stream;
+    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__reader_run *const run = lmc__run_at(r, number);
+    while (size != 0) {
+        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
         const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
         *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
                          lmc__share(run->end - run->at, run->run.size, at);
@@ -24234,24 +23457,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
     const lmc__stream *stream;
-    uint64_t from, to;
-    size_t first, last;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
-        return LMC_ERR_ARGUMENT;
+    uint64_t from = 0, to = 0, last;
+    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_offset = *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    stream = lmc__stream_of(r, f);
-    first = lmc__find_run(r, stream, offset);
-    last = lmc__find_run(r, stream, offset + size - 1);
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    LMC__TRY(
-        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
+    if (size != 0) { /* there may be no run at all */
+        last = offset + size - 1;
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
+    }
     *encoded_offset = from;
     *encoded_size = to - from;
     return LMC_OK;
@@ -24260,103 +23476,52 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 /* == snapshot/find.h =========================================================================== */
 
 /* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves.
- *
- *     names    every tensor, by name, path, number of its file
- *     paths    every file, by path, number
- *
- * Names are unique within a file and paths within a snapshot, but for the files of a damaged one
- * whose paths are lost: those are "". */
-typedef struct lmc__named {
-    const lmc_file *file;
-    const lmc_tensor *tensor; /* of paths: NULL */
-    size_t file_number;
-} lmc__named;
+ * one: so names are sorted once, at the first search, and each search halves. Names are unique
+ * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
+ * lost: those are "". */
 
-static int lmc__compare_numbers(const lmc__named *a, const lmc__named *b)
-{
-    return a->file_number < b->file_number ? -1 : a->file_number > b->file_number;
-}
-
-static int lmc__compare_paths(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->file->path, y->file->path);
-    return order ? order : lmc__compare_numbers(x, y);
-}
-
-static int lmc__compare_named(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->tensor->name, y->tensor->name);
-    return order ? order : lmc__compare_paths(a, b);
-}
-
-/* Fills names and paths. They stay empty if there is not enough memory for both. */
+/* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const size_t n_files = r->tables.listing.n_files;
-    lmc__named *named, *path, spare;
-    uint64_t n = 0;
     size_t i, j;
-    for (i = 0; i < n_files; i++) n += lmc__file_at(r, i)->file.n_tensors;
-    LMC__TRY(lmc__reserve(&r->names, n * sizeof *named));
-    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof *path));
-    named = (lmc__named *)(void *)r->names.data;
-    path = (lmc__named *)(void *)r->paths.data;
+    if (r->paths.size != 0) return LMC_OK;
+    r->names.size = 0;
+    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof(lmc__item)));
     for (i = 0; i < n_files; i++) {
-        path[i].file = &lmc__file_at(r, i)->file;
-        path[i].tensor = NULL;
-        path[i].file_number = i;
-        for (j = 0; j < path[i].file->n_tensors; j++) {
-            *named = path[i];
-            named++->tensor = &path[i].file->tensors[j];
+        const lmc_file *const f = &lmc__file_at(r, i)->file;
+        for (j = 0; j < f->n_tensors; j++) {
+            const char *const name = f->tensors[j].name;
+            LMC__TRY(lmc__append_item(&r->names, name, strlen(name), NULL, i, &f->tensors[j]));
         }
     }
-    lmc__heap_sort(r->names.data, (size_t)n, sizeof *named, lmc__compare_named, &spare);
-    lmc__heap_sort(path, n_files, sizeof *path, lmc__compare_paths, &spare);
-    r->names.size = (size_t)n * sizeof *named;
-    r->paths.size = n_files * sizeof *path;
+    for (i = 0; i < n_files; i++) { /* which cannot fail: so there are all of them or none */
+        const char *const path = lmc__file_at(r, i)->file.path;
+        LMC__TRY(lmc__append_item(&r->paths, path, strlen(path), NULL, i, NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
+    lmc__sort_items((lmc__item *)(void *)r->paths.data, n_files);
     return LMC_OK;
 }
 
-typedef struct lmc__named_search {
-    const lmc__named *rows;
-    size_t n;
-    const char *name, *path; /* either may be NULL: any */
-} lmc__named_search;
-
-/* Below, at or above 0, as row i is before, at or behind what is wanted. */
-static int lmc__compare_row(const lmc__named_search *s, size_t i)
+/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
+ * behind it has that name, too. */
+static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
+                                         size_t file_number, int *next)
 {
-    const int order = s->name ? strcmp(s->rows[i].tensor->name, s->name) : 0;
-    return order || !s->path ? order : strcmp(s->rows[i].file->path, s->path);
-}
-
-static int lmc__is_row_before(const void *context, size_t i)
-{
-    return lmc__compare_row((const lmc__named_search *)context, i) < 0;
-}
-
-/* The first row that is wanted, and behind it perhaps others; or NULL. */
-static const lmc__named *lmc__search_rows(lmc__named_search *s, const lmc__buffer *rows)
-{
-    size_t i;
-    s->rows = (const lmc__named *)(const void *)rows->data;
-    s->n = rows->size / sizeof *s->rows;
-    i = lmc__find_first(0, s->n, lmc__is_row_before, s);
-    return i < s->n && lmc__compare_row(s, i) == 0 ? s->rows + i : NULL;
+    const lmc__item *const row = (const lmc__item *)(const void *)rows->data;
+    const size_t n = rows->size / sizeof *row, i = lmc__find_name(row, n, name, file_number);
+    *next = i + 1 < n && strcmp((const char *)row[i + 1].name, name) == 0;
+    return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
 LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
 {
-    lmc__named_search search;
-    const lmc__named *found;
+    const lmc__item *found;
+    int next;
     if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = NULL;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->paths);
+    LMC__TRY(lmc__sort_names(r));
+    found = lmc__search_rows(&r->paths, path, 0, &next);
     if (!found) return LMC_ERR_NOT_FOUND;
     *file_number = found->file_number;
     return LMC_OK;
@@ -24365,17 +23530,14 @@ LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, si
 LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
                                                size_t *file_number, const lmc_tensor **tensor)
 {
-    lmc__named_search search;
-    const lmc__named *found;
-    size_t next;
+    const lmc__item *found;
+    size_t wanted = 0;
+    int next;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = name;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->names);
-    if (!found) return LMC_ERR_NOT_FOUND;
-    next = (size_t)(found - search.rows) + 1;
-    if (next < search.n && lmc__compare_row(&search, next) == 0) return LMC_ERR_AMBIGUOUS;
+    LMC__TRY(path ? lmc_reader_find_file(r, path, &wanted) : lmc__sort_names(r));
+    found = lmc__search_rows(&r->names, name, wanted, &next);
+    if (!found || (path && found->file_number != wanted)) return LMC_ERR_NOT_FOUND;
+    if (!path && next) return LMC_ERR_AMBIGUOUS;
     *file_number = found->file_number;
     *tensor = found->tensor;
     return LMC_OK;
@@ -24389,10 +23551,7 @@ LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, 
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file.
- *
- * That is a question about the mapping, not about bytes: the answer is found in the tables of the
- * reader, in time in proportion to segments and tensors. */
+ * file. The answer is found in the tables of the reader, without bytes. */
 
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
@@ -24400,8 +23559,7 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
     }
     lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
     return LMC_OK;
@@ -24413,7 +23571,7 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
     const lmc_file *const found =
         i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
@@ -24428,7 +23586,8 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
  * come in order.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. */
+ * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
+ * encoder may have meant any: they have the same bytes. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -24445,40 +23604,45 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
         ++*tensor;
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
-     * same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    return t->offset <= at && at - t->offset == from &&
+           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
- * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
+/* All predictions of the file are in place. */
+static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
+                                 const lmc_file *file)
+{
+    const lmc__stream *stream = lmc__stream_of(r, f);
+    size_t i, tensor = 0;
+    uint32_t k;
+    if (!file || stream->n_files != 1) return 0;
+    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
+        const lmc__run *run = &lmc__run_at(r, i)->run;
+        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+    }
+    return 1;
+}
+
+/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
+ * the base's files. Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;
     lmc__buffer items;
-    size_t i, j;
-    uint32_t k;
+    size_t i;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+    can =
+        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
-    can = can && status == LMC_OK;
-    for (i = 0; can && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *f = lmc__file_at(r, i);
-        const lmc__stream *stream = lmc__stream_of(r, f);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL && stream->n_files == 1;
-        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
-            }
-        }
+    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *const f = lmc__file_at(r, i);
+        can = lmc__is_file_in_place(r, f,
+                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
     }
     lmc__free_buffer(&items);
     if (status == LMC_OK) *result = can;
@@ -24637,7 +23801,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    block_at = lmc__blocks_of(r, number);
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
@@ -24715,16 +23879,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 /* == snapshot/open.h =========================================================================== */
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
- * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
+ * a reader with more behind it:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
- * pointers to functions, read_run and free_extra: reader.h does not include salvage.
- *
- * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
- * caller's, and must stay until the reader is freed. */
+ * So one pointer is both. What differs is reached by read_run and free_extra. source and options
+ * are copied; what they point to is the caller's, and must stay until the reader is freed. */
 
 /* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
 static void lmc__share_meter(lmc_reader *r)
@@ -24738,11 +23899,8 @@ static void lmc__share_meter(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
- * is freed like one that was opened: everything in it is zero, or valid.
- *
- * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
- * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
- * nothing, and freed in any case. */
+ * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
+ * several MiB, is lent where the caller says so: readers of a chain are used one at a time. */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -24765,8 +23923,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    r->features = LMC__KNOWN_FEATURES;
+    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->info.features = LMC__KNOWN_FEATURES;
     lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
@@ -24801,7 +23961,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     if (!r) return;
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
-    lmc__visit_reader(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__READER_BUFFERS);
+    lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
+    lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
     if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
@@ -24937,31 +24099,22 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
  *
  *     data |----- written ---------------|- room -|
  *          0             ^ position      ^ size   ^ cap
  *                          of the stream   sink: appends here; source: ends here
  *
- * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
- * by a source. The caller owns it and frees it by lmc_memory_free; sink, source and stream only
- * point to it. While a sink writes, data may move, so it must not be read by another thread.
- *
- * A sink that cannot grow is LMC_ERR_MEMORY. */
+ * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
+ * data may move, so it must not be read by another thread. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
- * call, so that both grow by the same rule. If there is no memory, what was written before is still
- * there. */
+/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
+ * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
-    lmc__buffer b;
-    enum lmc_status status;
-    b.data = m->data;
-    b.size = m->size;
-    b.cap = m->cap;
-    b.alloc_user = m->alloc_user;
-    status = lmc__append(&b, data, size);
+    lmc__buffer b = {m->data, m->size, m->cap, m->alloc_user};
+    const enum lmc_status status = lmc__append(&b, data, size);
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
@@ -24991,28 +24144,21 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_memory;
-    sink.user = memory;
+    const lmc_sink sink = {lmc__write_memory, memory};
     return sink;
 }
 
 /* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    lmc_source source;
-    source.read_at = lmc__read_memory_at;
-    source.user = memory;
-    source.size = memory->size;
+    const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
 /* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_memory;
-    stream.user = memory;
+    const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
@@ -25061,17 +24207,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_stdio;
-    sink.user = file;
+    const lmc_sink sink = {lmc__write_stdio, file};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_stdio;
-    stream.user = file;
+    const lmc_stream stream = {lmc__read_stdio, file};
     return stream;
 }
 
@@ -25138,17 +24280,13 @@ static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, s
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_fd;
-    sink.user = (void *)(intptr_t)fd;
+    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
     return sink;
 }
 
 LMC_API lmc_stream lmc_fd_stream(int fd)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_fd;
-    stream.user = (void *)(intptr_t)fd;
+    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
     return stream;
 }
 
@@ -25185,7 +24323,6 @@ static void lmc__free_quantizers(lmc_writer *w)
     for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
         lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
-    lmc__free_buffer(&w->quantizers);
 }
 
 #ifndef LMC_NO_QUANTIZE
@@ -25350,7 +24487,6 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     lmc_compress_options o;
     lmc__fixed_sink fixed;
     lmc_sink sink;
-    enum lmc_status status;
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -25359,9 +24495,9 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__write_one_file(&sink, size, dtype, src, NULL, &o);
-    if (status == LMC_OK) *dst_size = fixed.size;
-    return status;
+    LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
+    *dst_size = fixed.size;
+    return LMC_OK;
 }
 #endif
 
@@ -25422,37 +24558,56 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
-        const size_t size = (size_t)file->size;
         reader->coder->progress = o.progress;
         reader->coder->progress_user = o.user;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
-        if (status == LMC_OK) *dst_size = size;
+        status = lmc_reader_read_file(reader, 0, 0, dst, (size_t)file->size);
+        if (status == LMC_OK) *dst_size = (size_t)file->size;
     }
     lmc_reader_free(reader);
     return status;
 }
 
 #ifndef LMC_NO_STDIO
-/* PATH.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+/* A file to a file. */
+typedef struct lmc__file_to_file {
+    FILE *src, *part;
+    lmc__buffer part_path;
+    lmc_compress_options options;
+} lmc__file_to_file;
+
+/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
+                                       const char *src_path, const lmc_compress_options *options)
 {
-    LMC__TRY(lmc__append(name, path, strlen(path)));
-    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
-    *part = fopen((const char *)name->data, "wb");
-    return *part ? LMC_OK : LMC_ERR_WRITE;
+    lmc__buffer *const name = &f->part_path;
+    enum lmc_status status = LMC_OK;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
+    lmc__init_buffer(name, f->options.alloc_user);
+    f->src = fopen(src_path, "rb");
+    if (!f->src) return LMC_ERR_READ;
+    status = lmc__append(name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
+    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
+    if (f->part) return LMC_OK;
+    (void)fclose(f->src);
+    lmc__free_buffer(name);
+    return status == LMC_OK ? LMC_ERR_WRITE : status;
 }
 
-/* Closes it, and puts it where it belongs if all went well. */
-static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
-                                       enum lmc_status status)
+/* Closes both, and puts the result where it belongs if all went well. */
+static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
+                                        enum lmc_status status)
 {
-    const char *const part_path = (const char *)name->data;
-    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    const char *const part_path = (const char *)f->part_path.data;
+    (void)fclose(f->src);
+    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(path);
+    if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
     if (status != LMC_OK) (void)remove(part_path);
+    lmc__free_buffer(&f->part_path);
     return status;
 }
 
@@ -25460,48 +24615,33 @@ static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, cons
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype, const lmc_compress_options *options)
 {
-    lmc_compress_options o;
-    lmc__buffer name;
+    lmc__file_to_file f;
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
-    FILE *src, *part;
     enum lmc_status status;
-    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc_stdio_source(&source, src);
-    if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
-    if (status == LMC_OK) {
-        sink = lmc_stdio_sink(part);
-        stream = lmc_stdio_stream(src);
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &o);
-        status = lmc__close_part(part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    sink = lmc_stdio_sink(f.part);
+    stream = lmc_stdio_stream(f.src);
+    status = lmc_stdio_source(&source, f.src); /* for the size */
+    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
+    if (status == LMC_OK)
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
+    return lmc__close_files(&f, dst_path, status);
 }
 #endif
 
-/* What the restorer's callbacks get. */
-typedef struct lmc__part_target {
-    FILE *part;
-    const lmc_compress_options *options;
-} lmc__part_target;
-
+/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
-    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+    return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);
 }
 
 static enum lmc_status lmc__report_part(void *user, uint64_t done)
 {
-    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
-    return options->progress(options->user, done);
+    const lmc_compress_options *const o = &((const lmc__file_to_file *)user)->options;
+    return o->progress ? o->progress(o->user, done) : LMC_OK;
 }
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
@@ -25513,37 +24653,21 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
                                             const lmc_compress_options *options)
 {
-    lmc_restore_options restore_options;
-    lmc_compress_options o;
-    lmc__part_target target;
-    lmc__buffer name;
+    lmc_restore_options o;
+    lmc__file_to_file f;
     lmc_stream stream;
-    FILE *src;
-    enum lmc_status status;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    memset(&restore_options, 0, sizeof restore_options);
-    restore_options.parallel = o.parallel;
-    restore_options.max_index_size = o.max_index_size;
-    restore_options.max_total_size = o.max_total_size;
-    restore_options.progress = o.progress ? lmc__report_part : NULL;
-    restore_options.alloc_user = o.alloc_user;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc__open_part(&target.part, &name, dst_path);
-    if (status == LMC_OK) {
-        stream = lmc_stdio_stream(src);
-        restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_part;
-        restore_options.user = &target;
-        target.options = &o;
-        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
-        status = lmc__close_part(target.part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    memset(&o, 0, sizeof o);
+    o.parallel = f.options.parallel;
+    o.max_index_size = f.options.max_index_size;
+    o.max_total_size = f.options.max_total_size;
+    o.begin_file = lmc__begin_one_file;
+    o.write = lmc__write_part;
+    o.progress = lmc__report_part;
+    o.user = &f;
+    o.alloc_user = f.options.alloc_user;
+    stream = lmc_stdio_stream(f.src);
+    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
 }
 #endif
 
@@ -25569,17 +24693,16 @@ static int lmc__is_utf8(const char *s)
 {
     const uint8_t *p = (const uint8_t *)s;
     while (*p) {
-        const uint8_t c = *p++;
-        const uint8_t low = c == 0xE0   ? 0xA0
-                            : c == 0xF0 ? 0x90
-                                        : 0x80,
-                      high = c == 0xED   ? 0x9F
-                             : c == 0xF4 ? 0x8F
-                                         : 0xBF;
+        const unsigned c = *p++,
+                       low = c == 0xE0   ? 0xA0
+                             : c == 0xF0 ? 0x90
+                                         : 0x80,
+                       high = c == 0xED   ? 0x9F
+                              : c == 0xF4 ? 0x8F
+                                          : 0xBF;
         unsigned more;
         if (c < 0x80) continue;
-        if (c < 0xC2 || c > 0xF4) return 0;
-        if (*p < low || *p > high) return 0;
+        if (c < 0xC2 || c > 0xF4 || *p < low || *p > high) return 0;
         p++;
         for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
             if ((*p++ & 0xC0) != 0x80) return 0;
@@ -25592,90 +24715,66 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
     return lmc__append(b, text, strlen(text));
 }
 
-static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
-{
-    char digits[20];
-    size_t i = sizeof digits;
-    do digits[--i] = (char)('0' + v % 10);
-    while ((v /= 10) != 0);
-    return lmc__append(b, digits + i, sizeof digits - i);
-}
-
-/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
- * header with anything else no loader takes, nor is such a file one of tensors
+/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
+ * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
  * (spec/foreign-bases.md). */
-static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
+static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
     if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append_text(b, "\""));
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
-        char escaped[6] = {'\\', 'u', '0', '0', 0, 0};
-        if (c == '"' || c == '\\') {
-            escaped[1] = (char)c;
-            LMC__TRY(lmc__append(b, escaped, 2));
-        } else if (c < 0x20) {
-            escaped[4] = hex[c >> 4];
-            escaped[5] = hex[c & 15];
+        const char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        if (c < 0x20) {
             LMC__TRY(lmc__append(b, escaped, 6));
-        } else LMC__TRY(lmc__append(b, s, 1));
+            continue;
+        }
+        if (c == '"' || c == '\\') LMC__TRY(lmc__append(b, escaped, 1));
+        LMC__TRY(lmc__append(b, s, 1));
     }
-    return lmc__append_text(b, "\"");
-}
-
-/* Bytes of the array's data; LMC_ERR_ARGUMENT if its shape makes no whole number of bytes that a
- * file can hold, or something is missing. */
-static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
-{
-    uint64_t n = 1;
-    unsigned i, is_empty = 0;
-    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
-        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK ||
-        (a->rank != 0 && !a->shape))
-        return LMC_ERR_ARGUMENT;
-    for (i = 0; i < a->rank; i++) is_empty |= a->shape[i] == 0;
-    for (i = 0; i < a->rank && !is_empty; i++) {
-        if (a->shape[i] > ((uint64_t)1 << 56) / n) return LMC_ERR_ARGUMENT;
-        n *= a->shape[i];
-    }
-    if (is_empty) n = 0;
-    if (n * lmc_dtype_bits(a->dtype) % 8) return LMC_ERR_ARGUMENT;
-    *size = n * lmc_dtype_bits(a->dtype) / 8;
-    return !a->data && *size != 0 ? LMC_ERR_ARGUMENT : LMC_OK;
-}
-
-/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
-static int lmc__compare_arrays(const void *a, const void *b)
-{
-    const lmc_array *const x = *(const lmc_array *const *)a, *const y =
-                                                                 *(const lmc_array *const *)b;
-    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
-    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+    return LMC_OK;
 }
 
 typedef struct lmc__array_file {
     lmc__buffer sorted;  /* const lmc_array * each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
     lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer name;    /* of the last tensor, escaped */
+    lmc_file file;
 } lmc__array_file;
 
-static enum lmc_status lmc__put_member(lmc__buffer *json, const lmc_tensor *tensor)
+/* The array is described, by a shape that makes a whole number of bytes that a file can hold. */
+static int lmc__is_array(const lmc_array *a)
 {
-    unsigned i;
-    LMC__TRY(lmc__append_json_string(json, tensor->name));
-    LMC__TRY(lmc__append_text(json, ":{\"dtype\":\""));
-    LMC__TRY(lmc__append_text(json, tensor->dtype));
-    LMC__TRY(lmc__append_text(json, "\",\"shape\":["));
-    for (i = 0; i < tensor->rank; i++) {
-        if (i) LMC__TRY(lmc__append_text(json, ","));
-        LMC__TRY(lmc__append_decimal(json, tensor->shape[i]));
+    uint64_t size;
+    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
+        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
+        return 0;
+    size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
+    return size != UINT64_MAX && (a->data || size == 0);
+}
+
+/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+static int lmc__compare_arrays(const void *a, const void *b)
+{
+    const lmc_array *const x = *(const lmc_array *const *)a;
+    const lmc_array *const y = *(const lmc_array *const *)b;
+    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
+    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
+static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
+{
+    const lmc_array *array;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        array = &arrays[i];
+        if (!lmc__is_array(array)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append(&f->sorted, &array, sizeof array));
     }
-    LMC__TRY(lmc__append_text(json, "],\"data_offsets\":["));
-    LMC__TRY(lmc__append_decimal(json, tensor->offset));
-    LMC__TRY(lmc__append_text(json, ","));
-    LMC__TRY(lmc__append_decimal(json, tensor->offset + tensor->size));
-    return lmc__append_text(json, "]}");
+    lmc__heap_sort(f->sorted.data, n, sizeof array, lmc__compare_arrays, &array);
+    return LMC_OK;
 }
 
 /* __metadata__, if there are any entries. They are few: format, and who wrote it. */
@@ -25686,81 +24785,80 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
         if (!texts[i].key) return LMC_ERR_ARGUMENT;
         for (k = 0; k < i; k++)
             if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append_text(json, i ? "," : "\"__metadata__\":{"));
-        LMC__TRY(lmc__append_json_string(json, texts[i].key));
-        LMC__TRY(lmc__append_text(json, ":"));
-        LMC__TRY(lmc__append_json_string(json, texts[i].value));
+        LMC__TRY(lmc__append_text(json, i ? ",\"" : "\"__metadata__\":{\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, "\":\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].value));
+        LMC__TRY(lmc__append_text(json, "\""));
     }
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
-static enum lmc_status lmc__sort_arrays(lmc__buffer *sorted, const lmc_array *arrays, size_t n)
+/* The last tensor: the text of its entry is measured, then made. */
+static enum lmc_status lmc__put_member(lmc__array_file *f)
 {
-    const lmc_array *spare;
-    size_t i;
-    for (i = 0; i < n; i++) { /* before they are compared */
-        uint64_t size;
-        spare = &arrays[i];
-        LMC__TRY(lmc__get_array_size(spare, &size));
-        LMC__TRY(lmc__append(sorted, &spare, sizeof spare));
-    }
-    lmc__heap_sort(sorted->data, n, sizeof spare, lmc__compare_arrays, &spare);
+    const lmc_file *const file = &f->file;
+    lmc__text x;
+    memset(&x, 0, sizeof x);
+    f->name.size = 0;
+    LMC__TRY(lmc__append_escaped(&f->name, file->tensors[file->n_tensors - 1].name));
+    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
+    LMC__TRY(lmc__reserve(&f->json, x.at));
+    x.dst = f->json.data + f->json.size;
+    x.to = x.at;
+    x.at = 0;
+    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
+    f->json.size += (size_t)x.to;
     return LMC_OK;
 }
 
-/* Fills f; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, size_t n, const lmc_text *texts,
-                                            size_t n_texts, uint64_t *file_size)
+/* All but the data; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
+                                            size_t n_texts)
 {
     const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
-    uint64_t at = 0;
+    const size_t n = f->sorted.size / sizeof *sorted;
+    lmc_file *const file = &f->file;
     size_t i;
     LMC__TRY(lmc__append(&f->json, NULL, 8));
     LMC__TRY(lmc__append_text(&f->json, "{"));
     LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
+    if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
     for (i = 0; i < n; i++) {
-        const lmc_array *const a = sorted[i];
         lmc_tensor tensor;
         memset(&tensor, 0, sizeof tensor);
-        tensor.name = a->name;
-        tensor.dtype = lmc_dtype_name(a->dtype);
-        tensor.rank = a->rank;
-        tensor.shape = a->shape;
-        tensor.offset = at;
-        LMC__TRY(lmc__get_array_size(a, &tensor.size));
-        if (tensor.size > (uint64_t)INT64_MAX / 2 - at) return LMC_ERR_ARGUMENT;
-        at += tensor.size;
-        if (i || n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
-        LMC__TRY(lmc__put_member(&f->json, &tensor));
+        tensor.name = sorted[i]->name;
+        tensor.dtype = lmc_dtype_name(sorted[i]->dtype);
+        tensor.rank = sorted[i]->rank;
+        tensor.shape = sorted[i]->shape;
+        tensor.offset = file->size;
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i]->dtype), tensor.rank, tensor.shape);
+        if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
+        file->size += tensor.size;
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
+        file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
+        file->n_tensors++;
+        LMC__TRY(lmc__put_member(f));
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
     if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
     lmc__store64(f->json.data, f->json.size - 8);
     for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
-    *file_size = f->json.size + at;
+    file->size += f->json.size;
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f,
-                                             const char *path, size_t n, uint64_t file_size)
+static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
 {
     const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
-    const lmc_tensor *const tensors = (const lmc_tensor *)(const void *)f->tensors.data;
-    lmc_file file;
     size_t i;
-    memset(&file, 0, sizeof file);
-    file.path = path;
-    file.size = file_size;
-    file.n_tensors = n;
-    file.tensors = tensors;
-    LMC__TRY(lmc_writer_begin_file(writer, &file, LMC_AUTO));
+    LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
     LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
-    for (i = 0; i < n; i++) {
-        if (tensors[i].size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)tensors[i].size));
+    for (i = 0; i < f->file.n_tensors; i++) {
+        const uint64_t size = f->file.tensors[i].size;
+        if (size > SIZE_MAX) return LMC_ERR_SIZE;
+        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)size));
     }
     return lmc_writer_end_file(writer);
 }
@@ -25770,21 +24868,17 @@ LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *pa
                                               const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
-    uint64_t file_size = 0;
     enum lmc_status status;
-    void *const alloc_user = writer ? writer->options.alloc_user : NULL;
     if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
         n_texts > LMC__MAX_TEXTS)
         return LMC_ERR_ARGUMENT;
-    lmc__init_buffer(&f.sorted, alloc_user);
-    lmc__init_buffer(&f.tensors, alloc_user);
-    lmc__init_buffer(&f.json, alloc_user);
-    status = lmc__sort_arrays(&f.sorted, arrays, n_arrays);
-    if (status == LMC_OK) status = lmc__plan_array_file(&f, n_arrays, texts, n_texts, &file_size);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n_arrays, file_size);
-    lmc__free_buffer(&f.sorted);
-    lmc__free_buffer(&f.tensors);
-    lmc__free_buffer(&f.json);
+    memset(&f, 0, sizeof f);
+    f.file.path = path;
+    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
+    status = lmc__sort_arrays(&f, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
+    lmc__free_buffers(&f, LMC__ROW(lmc__array_file, sorted, file));
     return status;
 }
 #endif

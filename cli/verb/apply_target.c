@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply_target.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/source.h"
+#include "../input/source_tree.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

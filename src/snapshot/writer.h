@@ -56,40 +56,23 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    return lmc__sink_write(w, body->data, body->size);
 }
 
-/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
 {
-    visit(&w->index.entries, alloc_user);
-    visit(&w->index.rows, alloc_user);
-    visit(&w->index.run_body, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->sections, alloc_user);
-    visit(&w->segments, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->group, alloc_user);
-    visit(&w->contents, alloc_user);
-    visit(&w->hasher.hashes, alloc_user);
-    visit(&w->plan.quantized, alloc_user);
-    visit(&w->plan.written, alloc_user);
-    visit(&w->plan.block_crcs, alloc_user);
-    visit(&w->plan.block, alloc_user);
-    visit(&w->plan.segments, alloc_user);
+    const uint64_t size = w->body.size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
 /* What the file may use, as its header says before anything of it is known. With a read_back runs
@@ -128,8 +111,10 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    lmc__init_buffer(&w->quantizers, options->alloc_user);
+    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
+    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
     w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
@@ -156,8 +141,11 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
     lmc__free_quantizers(w);
+    lmc__free_buffers(w, LMC__WRITER_BUFFERS);
+    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
+    lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&w->hasher.hashes);
     lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
@@ -324,7 +312,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     w->body.size = 0; /* holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
-        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL));
+        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
         p += 8 + (size_t)key_size + size;
     }
     items = (lmc__item *)(void *)w->body.data;
@@ -348,7 +336,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -360,10 +347,8 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
@@ -384,7 +369,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -396,9 +380,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
