@@ -105,8 +105,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -319,8 +318,7 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
@@ -6814,10 +6812,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Two planes of a flat node are combined in one step where masks would take three
- * merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
@@ -6839,8 +6835,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -7037,8 +7032,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
@@ -7046,8 +7040,7 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
@@ -7160,7 +7153,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 } lmc__scratch;
@@ -7242,7 +7235,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -7489,8 +7482,7 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -8056,12 +8048,11 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
@@ -8799,8 +8790,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)

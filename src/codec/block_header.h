@@ -23,7 +23,7 @@
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];

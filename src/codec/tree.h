@@ -28,10 +28,8 @@
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Two planes of a flat node are combined in one step where masks would take three
- * merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
@@ -53,8 +51,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,

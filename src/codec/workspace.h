@@ -84,7 +84,7 @@ typedef struct lmc__key_counts {
 } lmc__key_counts;
 #endif
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER

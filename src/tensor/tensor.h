@@ -120,8 +120,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
