@@ -241,6 +241,12 @@ static enum lmc_status check_fingerprints(const lmc_file *f, lmc_tensor *tensors
                : LMC_ERR_CORRUPT;
 }
 
+int open_archive_index(struct archive *a, const char *path, const struct common *o)
+{
+    const int code = open_archive_file(a, path, o);
+    return code == CODE_OK ? read_archive_index(a, NULL) : code;
+}
+
 lmc_base files_of_archive(const struct archive *a)
 {
     return a->plain ? *a->plain : lmc_reader_base(a->reader);

@@ -85,6 +85,9 @@ uint64_t archive_size(const struct archive *a);
 /* Opens the file and looks whether it is a delta. */
 int open_archive_file(struct archive *a, const char *path, const struct common *o);
 
+/* The same, and reads its index without a base. */
+int open_archive_index(struct archive *a, const char *path, const struct common *o);
+
 /* The snapshot that is being read from a regular file from front to back, to read in it
  * anywhere. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);

@@ -590,6 +590,14 @@ int protect_plain(const struct base *p, const char *output)
 
 /* -- all bases -- */
 
+char *describe_base(const uint8_t *wanted, const char *made_with)
+{
+    char text[2 * SHORT_FINGERPRINT + 1];
+    format_hex(text, wanted, SHORT_FINGERPRINT);
+    return made_with ? format_text("%s (named '%.200s' when this delta was made)", text, made_with)
+                     : copy_string(text, strlen(text));
+}
+
 char *name_base(const struct base *b)
 {
     size_t size = strlen(b->name), start;

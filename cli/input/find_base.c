@@ -99,8 +99,8 @@ static int needs_its_like(const struct place_entry *e)
 }
 
 /* Of the snapshots with that fingerprint, those of the ranks, but what needs its like, unless one
- * was given to be the base; to be freed. They are collected first: whoever opens one may add places, and the list
- * moves. */
+ * was given to be the base; to be freed. They are collected first: opening one may add places, and
+ * the list moves. */
 static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
                                        unsigned ranks, size_t *n_found)
 {

@@ -38,9 +38,9 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
 int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: of the caller are the callbacks; the rest is
- * filled in. `user` is the second look, with which the caller's own struct begins. A read_back of
- * theirs may call read_second_look(). fingerprint: NULL or where
- * that of the snapshot goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
+ * filled in. `user` is the second look, with which the caller's own struct begins. Without a
+ * read_back of theirs, it is read_second_look(). fingerprint: NULL or where that of the snapshot
+ * goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
 

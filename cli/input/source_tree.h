@@ -1,4 +1,4 @@
-/* source_tree.h - directories that are compressed: what is in them, and what a snapshot does not keep
+/* source_tree.h - directories that are compressed: what is in them, and what is not kept of it
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_SOURCE_TREE_H
