@@ -138,8 +138,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -352,8 +351,7 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
@@ -1284,56 +1282,49 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
 /* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
@@ -9620,16 +9611,15 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -9642,26 +9632,16 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -9675,8 +9655,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -9710,8 +9689,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -9739,8 +9717,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -9775,11 +9752,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -9790,19 +9764,14 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
 #ifndef LMC_NO_ENCODER
-/* For encoders, when the symbols of the leaves are set: those of the ranks from the escape's on,
- * and the ranks. */
+/* Of a tree whose leaves have symbols: those of the ranks from the escape's on, and the ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -9827,15 +9796,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -9901,8 +9866,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
@@ -9910,8 +9874,7 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
@@ -9967,8 +9930,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -9976,7 +9939,8 @@ typedef struct lmc__job {
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -10000,10 +9964,7 @@ typedef struct lmc__job {
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -10040,12 +10001,15 @@ typedef struct lmc__plan {
  * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
+    uint64_t bits;     /* that it takes */
+    int64_t saved;     /* bits, by merging it with the next one */
+    uint8_t first_key; /* it has the keys up to the next one's */
     uint32_t n;
     uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER
@@ -10059,9 +10023,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -10186,16 +10150,13 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -10239,21 +10200,15 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -10288,8 +10243,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -10721,10 +10675,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 #ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
- * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
- * a run lies changes from one to the next, or all runs of a matrix whose rows have a power of two
- * elements would lie in the same columns. It is the same for every block of a size: no random
- * numbers, so that the bytes that are written depend on the input only. */
+ * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
+ * the next, or all runs of a matrix whose rows have a power of two elements would lie in the same
+ * columns. It is the same for every block of a size: bytes depend on the input only. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -10758,8 +10711,7 @@ static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, e
  *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
  *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
  *
- * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
- * within the block. */
+ * A run starts at most `free` elements behind its step's begin, so it does not leave it. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -10770,87 +10722,97 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them, and each would wait for memory. */
+/* Copies quarters [first, last) of the sample of n > 8192 elements at src, of each of its runs
+ * `run` elements, to dst, one behind another. Runs are fetched ahead, at most the 32 of a quarter:
+ * they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
+static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
+                             unsigned first, unsigned last)
+{
+    const uint32_t to = LMC__SAMPLE_RUNS / 4 * last;
+    const size_t size = run * width;
+    uint32_t i, ahead = LMC__SAMPLE_RUNS / 4 * first;
+    size_t line;
+    for (i = ahead; i < to; i++) {
+        for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
+            const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
+            for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+        }
+        memcpy(dst, src + lmc__sample_place(i, n) * width, size);
+        dst += size;
+    }
+}
 
 /* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
+    uint8_t *room;      /* for its elements, where they are not the block's */
     size_t n;           /* elements of them */
-    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
 } lmc__sample;
 
-/* Returns 0 if there is no room, which cannot happen (see workspace.h). */
-static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
+/* Lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
+ * (workspace.h). */
+static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
     unsigned p;
-    sample->n_block = n;
-    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
     for (p = 0; p < width; p++)
-        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
+        if ((planes->row[p] = lmc__push_list(&e->stack, n)) == NULL) return 0;
     return 1;
 }
 
-/* Asks for the cache lines of run i, also for the last one if the run does not begin on a
- * border. */
-LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
-                                unsigned width)
+/* A sample of a block of n elements. Returns 0 as above. */
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
-    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
-    const size_t size = LMC__SAMPLE_RUN * width;
-    size_t line;
-    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
+    sample->room = n > sample->n ? lmc__push_list(&e->stack, sample->n * width) : NULL;
+    return (n <= sample->n || sample->room) &&
+           lmc__push_planes(e, &sample->planes, sample->n, width);
 }
 
-/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
- * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
- * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
- * block, all of it belongs to the first quarter, and the others are empty. */
+/* Splits quarters [first, last) of the sample of n elements at src into its planes: run i goes to
+ * elements [64 i, 64 i + 64) of each list. Returns how many elements that are. Where the sample is
+ * the whole block, all of it belongs to the first quarter. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width,
+                               unsigned last, const uint8_t *src, size_t n, unsigned width,
                                enum lmc__order own)
 {
-    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    uint32_t i;
+    const size_t at = LMC__SAMPLE_SIZE / 4 * first, part = LMC__SAMPLE_SIZE / 4 * (last - first);
+    lmc__planes rows;
     unsigned p;
-    if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, own);
-        return first == 0 ? sample->n : 0;
+    if (!sample->room) {
+        if (first == 0) k->split(&sample->planes, src, n, width, own);
+        return first == 0 ? n : 0;
     }
-    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
-    for (i = from; i < to; i++) {
-        lmc__planes rows;
-        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
-        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 own);
-    }
-    return (to - from) * LMC__SAMPLE_RUN;
+    lmc__gather_runs(sample->room, src, n, width, LMC__SAMPLE_RUN, first, last);
+    for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + at;
+    k->split(&rows, sample->room, part, width, own);
+    return part;
 }
 
-/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
- * gathered to one place first, for counting begins and ends with eight tables.
- *
- * For lists that have no sample of their own: those of classes, whose lengths are known only when
- * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
- * list by enough to be worth the copy. */
+/* The counts of a list of n bytes, in e->scratch->counts[0]. */
+static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, size_t n)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, list, n);
+    return counts;
+}
+
+/* How to code a list of n bytes: by some quarters of a sample of it, gathered to one place, or with
+ * 0 by all of it. For lists that have no sample of their own. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
-    uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
+    const uint32_t *counts;
     enum lmc__choice choice;
     size_t total = n;
     if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
-        uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
-            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        lmc__gather_runs(sample, list, n, 1, LMC__SAMPLE_RUN, 0, quarters);
         total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
-    memset(counts, 0, sizeof e->scratch->counts[0]);
-    lmc__count_bytes(counts, sample ? sample : list, total);
+    counts = lmc__count_list(e, sample ? sample : list, total);
     e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
@@ -10859,23 +10821,20 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
 }
 
 /* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
- * order: bits per byte, in 1/1024, since samples of different widths differ in size. A plane is
- * taken for 128 bits more than its entropy, and for raw at most, so that planes which are all but
- * incompressible do not decide by their luck. UINT64_MAX if there is no room, which cannot
- * happen. */
+ * order: bits per byte, in 1/1024. A plane is taken for 128 bits more than its entropy, and for raw
+ * at most, so that the luck of all but incompressible planes does not decide. UINT64_MAX if there
+ * is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t *const counts = e->scratch->counts[0];
     uint64_t bits = 0, total;
     lmc__sample sample;
     unsigned p;
     if (!lmc__begin_sample(e, &sample, size / width, width)) return UINT64_MAX;
-    total = lmc__take_sample(e->k, &sample, 0, 4, src, width, order);
+    total = lmc__take_sample(e->k, &sample, 0, 4, src, size / width, width, order);
     for (p = 0; p < width; p++) {
-        memset(counts, 0, sizeof e->scratch->counts[0]);
-        lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+        const uint32_t *const counts = lmc__count_list(e, sample.planes.row[p], sample.n);
         bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
     }
     e->stack.top = top;
@@ -11504,26 +11463,23 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 
 /* == codec/plan_planes.h ======================================================================= */
 
-/* How to code each plane of a block without a prediction. Everything is decided from a sample,
- * before a byte is written; only from level max on all of the top plane is counted, where there is
- * most to gain. */
+/* How to code each plane of a block without a prediction, by a sample; from level max on, all of
+ * the top plane is counted, where there is most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. The other planes are split for
- * nothing, which takes less time than to pick the top bytes one by one. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
-static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__block *block)
+/* The counts of the top bytes of all elements. The other planes are split for nothing, which is
+ * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
+ * (workspace.h). */
+static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__planes planes;
-    unsigned p;
-    for (p = 0; p < block->width; p++)
-        if ((planes.row[p] = lmc__push_list(&e->stack, block->n)) == NULL) return 0;
+    const uint32_t *counts;
+    if (!lmc__push_planes(e, &planes, block->n, block->width)) return NULL;
     e->k->split(&planes, block->src, block->n, block->width, block->own);
-    memset(counts, 0, 256 * sizeof counts[0]);
-    lmc__count_bytes(counts, planes.row[block->width - 1], block->n);
+    counts = lmc__count_list(e, planes.row[block->width - 1], block->n);
     e->stack.top = top;
-    return 1;
+    return counts;
 }
 
 /* The first part of a sample is enough for so many different bytes: the codes of more depend on
@@ -11532,8 +11488,7 @@ static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__bloc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
  * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
- * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
- * there is no room, which cannot happen (see workspace.h).
+ * halves of the sample; at level fast quarters. Returns 0 as above.
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -11553,7 +11508,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->own);
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, n, width, block->own);
     quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
@@ -11566,7 +11521,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     }
     all = first;
     if (wants_all)
-        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->own);
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, n, width, block->own);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
@@ -11583,10 +11538,11 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;
-    uint32_t *const counts = e->scratch->counts[top];
+    const uint32_t *counts;
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
     if (lmc__get_effort(block->level)->sample) return 1;
-    if (!lmc__count_top(e, counts, block)) return 0;
+    counts = lmc__count_top(e, block);
+    if (!counts) return 0;
     choice[top] =
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;
@@ -11603,8 +11559,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
- * Planes that stay raw are written by the split where they will stand in the payload, as long as
- * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
+ * The leading planes that stay raw are written by the split where they will stand in the payload.
+ * With bf16 that is all but the exponent. */
 
 #ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
@@ -11617,9 +11573,8 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
-/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
- * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes, if the CRC is the same. */
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time: it reads
+ * the elements only. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -11630,10 +11585,8 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
  * has not, and what may be a constant is better looked at first). The plane's own row becomes the
- * left list. The plane itself is then never written: it goes from the registers that split it to
- * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
- * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
- * happen (see workspace.h). */
+ * left list; the plane itself is then never written. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -11657,17 +11610,13 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     return 1;
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *crc: of the elements that the payload has.
+/* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
+ * and at most cap; else 0. *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload
- *
- * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5), and so a block that would not be is found out while it is written, wherever that
- * happens. Then what was written is left to be overwritten. */
+ *   4  code the planes one by one, in the order of the payload */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
 {
@@ -11756,9 +11705,8 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
- * more than 2048.) */
+/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
+ * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
@@ -11780,84 +11728,48 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t within;        /* bits of all of these within octaves */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
 } lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
-
-/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
- *
- * The lowest plane: raw; a tree of those below 16, with an escape; or a tree of all. The planes
- * above are constant if nothing is above 255; else most of their bytes are zero. */
-static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
-{
-    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
-    uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_below = 1, last = 1;
-    for (i = 1; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        if (count == 0) continue;
-        last = i;
-        if (i < 16) {
-            below += lmc__log_of_count(m, count);
-            last_below = i;
-            continue;
-        }
-        large += lmc__log_of_count(m, count);
-        n_large += count;
-        if (i >= 24) n_high += count;
-        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
-    }
-    all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
-    tree = all - lmc__min64(all, below + large);
-    tree = (tree >> 16) + within + 32 +
-           4 * (last < 16   ? last
-                : last < 24 ? 16u << (last - 14) / 2
-                            : 256);
-    above = 16;
-    if (n_high) {
-        above =
-            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
-        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
-    }
-    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
-}
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ *
+ * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places;
+    const uint64_t raw = 8 + 8 * (uint64_t)k;
+    uint64_t places, coded = (uint64_t)k * lmc__log2(k ? k : 1), within = 0;
+    uint32_t n_high = 0;
+    unsigned i, last = 1;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
+        if (i >= 24) n_high += count;
+        if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    coded = (coded >> 16) + within + 32 + 4 * (last < 16 ? last : 24);
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__min64(raw, coded) +
+           (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
 /* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
@@ -11870,8 +11782,9 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
@@ -11891,7 +11804,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     memcpy(m->merged, &m->classes[c],
            offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
@@ -11971,26 +11884,20 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
     m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
 /* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and first_key; returns the bits that all take then. A class more than max_classes must
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
  * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
@@ -11999,12 +11906,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
     uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
         memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
+        cost[i][i] = m->classes[i].bits;
         for (j = i + 1; j < n; j++) {
             lmc__add_counts(m->merged, &m->classes[j], m->last);
             cost[i][j] = lmc__class_bits(m, m->merged);
@@ -12030,12 +11937,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
         if (bits + least < best[chosen][n - 1]) chosen = k;
     }
-    memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
     return best[chosen][n - 1];
 }
 
@@ -12060,26 +11964,24 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
         max_classes++;
     most =
         block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
-    m->logs[0] = 0;
-    for (i = 1; i < 256; i++) m->logs[i] = i * lmc__log2(i);
     for (key = 0, m->n_classes = 0; key < 256; key++) {
         if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
         if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
-        m->first_key[m->n_classes] = (uint8_t)key;
-        m->bits[m->n_classes] = lmc__class_bits(m, &m->classes[m->n_classes]);
         m->n_classes++;
     }
-    for (i = 0; i + 1 < m->n_classes; i++) m->saved[i] = lmc__saved_by_merging(m, i);
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
     while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
         for (i = 1; i + 1 < m->n_classes; i++)
-            if (m->saved[i] > m->saved[best]) best = i;
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
         lmc__merge_classes(m, best);
     }
     delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
     delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->first_key[i];
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
     delta->order = block->order;
     delta->sparse = m->sparse && changes->n > 0;
 }
@@ -12095,9 +11997,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     unsigned p;
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
         bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
                                                     (lmc__count_symbols(counts) - 1) * 6 / 8);
     }
@@ -12111,27 +12011,16 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
-                                                       : LMC__DELTA_SAMPLE_RUN,
-                 size = run * block->width;
+                                                       : LMC__DELTA_SAMPLE_RUN;
     uint8_t *src, *base;
-    size_t i;
     *sample = *block;
     if (n <= LMC__SAMPLE_SIZE) return 1;
     sample->n = run * LMC__SAMPLE_RUNS;
     src = lmc__push_list(&e->stack, sample->n * block->width);
     base = lmc__push_list(&e->stack, sample->n * block->width);
     if (!src || !base) return 0;
-    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
-        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-            const size_t next =
-                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
-            LMC__PREFETCH(block->src + next);
-            LMC__PREFETCH(block->base + next);
-        }
-        memcpy(src + i * size, block->src + at, size);
-        memcpy(base + i * size, block->base + at, size);
-    }
+    lmc__gather_runs(src, block->src, n, block->width, run, 0, 4);
+    lmc__gather_runs(base, block->base, n, block->width, run, 0, 4);
     sample->src = src;
     sample->base = base;
     return 1;
@@ -12154,9 +12043,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
                       &one);
     for (p = 0; p + 1 < width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], sample->n);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
@@ -12189,15 +12076,13 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     lmc__changed list;
     lmc__block sample;
     lmc__planes rows;
-    unsigned p;
     list.place = lmc__push_numbers(&e->stack, room);
     list.now = lmc__push_list(&e->stack, room * block->width);
     list.before = lmc__push_list(&e->stack, room * block->width);
     behind_list = e->stack.top;
-    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block) ||
+        !lmc__push_planes(e, &rows, sample.n, block->width))
         return LMC__DIRECT;
-    for (p = 0; p < block->width; p++)
-        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     m.classes = e->scratch->keys;
     m.merged = &e->scratch->merged;
     m.n = n;
@@ -12231,14 +12116,12 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
- * then class by class the lists of its planes. */
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are
- * dropped. */
+/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -12252,15 +12135,11 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
- * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
- * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.)
+ * kept. Elements move up in place, in all planes alike.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
- *
- * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
- * last byte ends in zeros, as it must. */
+ */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -12286,11 +12165,12 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
-static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+/* n_coded: how many of the listed changes are in each class. */
+static void lmc__count_changed(lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__changes *const changes = &g->delta->changes;
+    uint8_t class_of[256];
     size_t j;
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
@@ -12321,8 +12201,8 @@ static void lmc__make_changed(lmc__grouped *g)
     }
 }
 
-/* The ranks of each class ascend, and are below its number of elements. So it is unless the
- * prediction has changed since the changes were listed. */
+/* The ranks of each class ascend, and are below its number of elements, unless the prediction has
+ * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
 {
     size_t j;
@@ -12336,8 +12216,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
+ * the payload. Sets g->crc. Returns 0 if the prediction has changed: then other elements would be
+ * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -12359,9 +12239,8 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return 1;
 }
 
-/* Room for the lists of each class, whose elements count_classes has counted: together as much as
- * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
- * workspace.h). */
+/* Room for the lists of each class, whose elements are counted. Returns 0 if there is none, which
+ * cannot happen (workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -12381,9 +12260,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
- * the elements. That takes as long as the first time, but it happens only where a sample was
- * unlucky; a copy of each list would cost every block something. Those that are written already are
- * made for nothing, and come out the same. Returns 0 if there is no room. */
+ * the elements; those that are written already come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -12404,10 +12281,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
  * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are.
- *
- * Classes without elements have neither mask nor lists, those without coded elements no lists: the
- * decoder counts as this does, so nothing says so in the payload. */
+ * how long their lists are. Classes without elements have neither mask nor lists, those without
+ * coded elements no lists: the decoder counts as this does. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -12426,10 +12301,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out += n_classes - 1;
     g.ranks = NULL;
     if (delta->sparse && delta->changes.list.place) {
-        uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
-        lmc__count_changed(&g, class_of);
+        lmc__count_changed(&g);
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            &delta->changes.list, delta->changes.n);
     } else {
@@ -12682,8 +12556,7 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -13249,12 +13122,11 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
@@ -13897,20 +13769,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -13924,12 +13784,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -13946,8 +13807,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -14024,9 +13885,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -15465,8 +15325,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -15594,18 +15454,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -15615,7 +15472,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -15664,9 +15521,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* All blocks stored, and as small as they are without the prediction, for it may turn out to be
- * useless. It is also the room that lets several workers encode side by side without waiting for
- * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
+/* All blocks stored, and as small as they are without the prediction, which may turn out to be
+ * useless. It is also the room for all slots (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -15685,9 +15541,7 @@ LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -15706,8 +15560,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -15745,16 +15598,13 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *
  *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
  *
- *                       that is safe, because packed bytes only ever move down, to places below the
- *                       slots that are being written. Else a wave's slots follow what is packed,
- *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *                       Else a wave's slots follow what is packed, and waves are made and packed in
+ *                       turn, as many blocks as dst has room for.
  *
  * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
- * different bytes. memmove, for a block may be moved by less than its length.
- *
- * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+ * different bytes. The bytes are the same in all three ways. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -15769,8 +15619,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
- * before it ends, which is never above where it lies. */
+/* Moves the blocks of the wave that is made down to their place, in order. memmove, for a block may
+ * be moved by less than its length. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -15782,9 +15632,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
- * four blocks for each worker. */
+/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
+ */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -15793,10 +15642,9 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
- * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
- * ends before that, the wave does; but its first block always gets what room there is, because it
- * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
- * the number of jobs, 1 at least. */
+ * behind the other from `place` on. Where dst ends before that, the wave does; but its first block
+ * always gets what room there is, because it may be small enough. Returns the number of jobs, 1 at
+ * least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -15852,12 +15700,8 @@ static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_job
 }
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
- * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
- *
- * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at
- * all. */
+ * better cut as if there were none, up to 16 times smaller. Not where the caller has chosen their
+ * size; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -15875,8 +15719,6 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
-/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
- * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -15933,21 +15775,17 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -15956,15 +15794,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -15982,10 +15818,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -16014,11 +15848,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

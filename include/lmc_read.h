@@ -105,8 +105,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -319,8 +318,7 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
@@ -1040,56 +1038,49 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
 /* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
@@ -6450,16 +6441,15 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -6472,26 +6462,16 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -6505,8 +6485,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -6540,8 +6519,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -6569,8 +6547,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -6605,11 +6582,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -6620,11 +6594,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -6642,15 +6612,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -6716,8 +6682,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
@@ -6725,8 +6690,7 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
@@ -6782,8 +6746,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -6791,7 +6755,8 @@ typedef struct lmc__job {
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -6815,10 +6780,7 @@ typedef struct lmc__job {
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -6841,7 +6803,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 } lmc__scratch;
@@ -6849,9 +6811,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6917,16 +6879,13 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6940,21 +6899,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -6989,8 +6942,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -7180,8 +7132,7 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -7747,12 +7698,11 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
@@ -8025,20 +7975,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -8052,12 +7990,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -8074,8 +8013,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -8152,9 +8091,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -8298,8 +8236,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -8427,18 +8365,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -8448,7 +8383,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -8486,9 +8421,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -8507,8 +8440,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -8536,21 +8468,17 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -8559,15 +8487,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -8585,10 +8511,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -8617,11 +8541,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
