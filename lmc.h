@@ -5,11 +5,10 @@
  *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit for bit: bf16 weights to about
  *   2/3 of their size, fp32 weights to about 5/6, and checkpoints that follow each other to what
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
- *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
- *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   It writes and reads LMC files of format 1.0 (of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
- *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
+ *   read without the rest. Moments of optimizers can be coded lossy, only where a caller asks for
+ *   it: a fourth or an eighth of the size, with a known error.
+ *   It writes and reads LMC files of format 1.0. spec/lmc-format.md describes it: "spec 8.2" and
+ *   "R8-2" in comments are a section and a rule of that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -19,6 +18,15 @@
  *
  *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
  *   Those who only read may take include/lmc_read.h or include/lmc_decode.h in its place.
+ *
+ *   Five functions are enough for most programs:
+ *
+ *       lmc_compress             a buffer; lmc_compress_file: a file
+ *       lmc_decompress           the same back; lmc_decompress_file
+ *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish
+ *       lmc_reader_read_tensor   a tensor, or a part of it, after lmc_reader_open and
+ *                                lmc_reader_find_tensor
+ *       lmc_snapshot_restore     all files of a snapshot
  *
  * CONTRACT
  *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
@@ -40,10 +48,8 @@
  *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os); sparse deltas of
- *            elements of 8 bytes take up to 64 KiB. Without it, functions
- *            with many vectors take up to 1 MiB. Reading through a chain of readers takes 1 KiB
- *            more for each link.
+ *   Stack    Below 32 KiB if compiled with optimisation, 64 KiB for sparse deltas of elements of 8
+ *            bytes; else up to 1 MiB. A chain of readers takes 1 KiB more for each link.
  *
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
@@ -52,10 +58,11 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
  *              split_join count map partition merge flatten strip split_root join_root classes
  *              group ungroup patch changes grids tiers dispatch
- *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
- *              put_list plan_planes put_planes plan_delta put_delta put_block get_gaps get_list
- *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
- *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
+ *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
+ *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
+ *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
+ *              get_block
+ *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
@@ -77,14 +84,13 @@
  *   LMC_API              what stands before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library, and the declarations of what is missing; any of them go
- * together:
+ * These leave out parts of the library and their declarations; any of them go together:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
- *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
  * These add to it, for systems that have more than the C library:
  *
@@ -98,12 +104,10 @@
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
- *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
- *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
+ *                        the compiler's flags give the target vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time. See
- * "tools" at the end for functions that query and limit it.
+ * No build flags select instructions: the best tier of the machine is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -121,8 +125,7 @@
 #endif
 #endif
 
-/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
- * it as nothing to be allowed to. */
+/* A status must not be ignored. Define it as nothing to be allowed to. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -132,6 +135,8 @@
 #define LMC_NODISCARD
 #endif
 #endif
+
+#define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
 /* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
  * does as well. */
@@ -151,32 +156,26 @@
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
  * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
- * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
- * callbacks get is ordered alike, behind user.
+ * object has the place for it in front. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. Different objects do not know of each other, and
- * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the (shared) library that it finds:
+ * compiled with another 1.x than the shared library that it finds:
  *
- *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
- *                         of lmc_status an error, of others something to show by its number.
+ *   functions, enums      get new ones, at free numbers. A status that a program does not know is
+ *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0. By it the library takes those of an older program, to which it adds
- *                         defaults, and of a newer one, if what it does not know is zero: else
- *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
- *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or no multiple
- *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- *                         their ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
+ *                         or 0: the program was compiled with the very lmc.h that it is linked
+ *                         with. Members that an older program lacks have their defaults. Those of a
+ *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
+ *                         LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word; 0 is its default, or
+ *   reserved words        says that the library does not know it. Libraries set them to zero, and
+ *                         refuse to write a file or tensor in which they are not:
+ *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -187,9 +186,9 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.6.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
- * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of any minor version of it are read, but for
+ * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
+ * v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -201,10 +200,7 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
-     * say, and nothing else is kept of an error: the comment of each function says what it wants.
-     */
-    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -236,8 +232,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
- * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
+ * files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -272,18 +268,17 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
- * of unknown dtypes are coded as bytes. */
+/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
- * gives the same bytes on every machine, and from the default on no block gets larger by a higher
- * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
+ * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
+ * the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
     /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
      * size. */
@@ -299,12 +294,12 @@ enum lmc_level {
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
- * No two tasks may run at the same time with the same worker. */
+/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
+ * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
- * stands here. A NULL lmc_parallel means: one after another. */
+/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -312,8 +307,8 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
- * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
+ * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -321,14 +316,12 @@ typedef struct lmc_source {
 } lmc_source;
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
- * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
- * also where lmc.h is implemented, or the linker does not find these functions. */
+/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
+ * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
+ * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
+ * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
-                                                    void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -340,10 +333,9 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
  * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
- * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
- * prediction is not used where a sample says that the block is smaller without it (at level max:
- * where it is smaller). */
+ * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
+ * sample says that the block is smaller without it (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -364,9 +356,9 @@ typedef struct lmc_block_info {
  * (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
- * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
- * again. 0 if n is 0 or the block too large. */
+/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
+ * 0 or the block too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -374,7 +366,7 @@ typedef struct lmc_block_options {
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it: a block in another's place is refused */
+                               decoding checks it */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -389,31 +381,27 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
- * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
- * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
- * (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+/* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
+ * NULL, for it tells the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 #endif
 
-/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      uint32_t number, lmc_block_info *info);
+/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
+ * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
- * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
- * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t src_size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+ * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
+ * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
+ * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
+ * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
+ * BASE_WRONG (another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -422,13 +410,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
- * includes.)
+ * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
  *
- * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
- * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
- * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
- * without it agree on every struct. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
+ * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
@@ -439,16 +424,14 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: a hard bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
- * second moments they are estimates: within a percent or two where errors have nothing to do with
- * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
- * outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
+ * estimates: within a percent or two where errors have nothing to do with the size of the updates;
+ * up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -462,8 +445,8 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
-                                 keeps to the bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that keeps
+                                 to the bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -477,12 +460,11 @@ typedef struct lmc_quantizer_options {
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
  * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
- * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
- * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
-                                                        const lmc_source *elements,
-                                                        const lmc_quantizer_options *options);
+ * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
+ * scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group, and up
+ * to 64 KiB stay. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
+                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -495,15 +477,13 @@ typedef struct lmc_quantizer_info {
     lmc_loss loss;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_quantizer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
-                                                             lmc_quantizer_info *info);
+LMC_STATUS lmc_quantizer_get_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
- * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
- * fitted without. A second time changes nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          uint64_t offset, void *data, size_t size,
-                                                          const void *second);
+ * give. second: the same bytes of the second moment, as decoded; or NULL, as it was fitted. A
+ * second time changes nothing. Errors: ARGUMENT. */
+LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, void *data,
+                               size_t size, const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -519,9 +499,8 @@ typedef struct lmc_tensor_options {
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
-     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
-     * blocks are as with a prediction; decode with the same log2_block. */
+    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
+     * the prediction, also of decoding. Blocks are as with a prediction. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -535,43 +514,35 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
- * (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
+ * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
-/* Largest encoded size of size bytes; SIZE_MAX if options are illegal or the result would
- * overflow. */
+/* Largest encoded size of size bytes; SIZE_MAX if options are illegal, or if that is more. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options);
-/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
- * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
- * BASE_WRONG (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                        const void *src, size_t size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Encodes size bytes (0: no blocks). A dst_cap of lmc_tensor_bound() always suffices. Errors:
+ * ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                             size_t size, const lmc_tensor_options *options, void *ws,
+                             size_t ws_size);
 #endif
 
-/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
- * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
- * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
- * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
-                                                        size_t src_size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
+ * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
+ * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
+ * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
+ * BASE_MISSING, BASE_WRONG. */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
- * block needed are not looked at, unless the range is all of the tensor: then total_size is
- * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
-                                                              const void *src, size_t src_size,
-                                                              uint64_t offset, uint64_t total_size,
-                                                              const lmc_tensor_options *options,
-                                                              void *ws, size_t ws_size);
+ * range are decoded; the headers of those before it are walked. What lies behind them is not looked
+ * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -579,10 +550,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
- * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
- * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
- * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
+ * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -603,32 +573,29 @@ typedef struct lmc_tensor {
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
-     * writer. One that was fitted with a second moment wants a twin: where that is, with
-     * LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
+     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
-     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
- * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
- * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
+ * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
+ * only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
-    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
-                         path and offset do not matter then */
+    const char *name; /* of the tensor; may be "". NULL: a gap, which nothing predicts */
     uint64_t offset;  /* first byte within the tensor of the base */
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
- * written before, and must not have a twin themselves. */
+ * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
+ * before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -639,10 +606,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
- * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                                           enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
+LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -656,14 +622,11 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
-                                                  tensor */
-    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
-     * as for tensors; the name of a file without tensors is its path. */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
+     * file is its path. One with a twin shares nothing with other small ones (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
-    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
-     * NULL. Such a file shares nothing with other small ones (group_files). */
     const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
@@ -680,8 +643,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_memory_free); a source that reads data; a stream that reads data from position to
- * size. */
+ * with lmc_memory_free); a source; a stream that reads data from position on. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -689,11 +651,10 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
- * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
- * they stand (of several, the one in the file of the same path); files without tensors are matched
- * by path. */
+/* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
+ * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
+ * in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -710,18 +671,18 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
- * what was written is on its way until then). A source seeks; its size is taken when it is made.
- * Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C library can say). */
+/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
+ * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * larger than the C library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -741,17 +702,14 @@ typedef struct lmc_writer_options {
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
-     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Fingerprints tell
-     * accidents only. It is slow: some 0.3 GB/s. */
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
-    /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
-     * takes some 160 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
-     * those that are alike should come one after another. With a base
-     * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
+    /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
+     * for each. They wait in memory; those that are alike should come one after another. With a
+     * base those that the base has are written by themselves, as long as the snapshot may be
+     * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default. A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
@@ -760,8 +718,7 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far; they rise from call to call, and the last call has all of them. What
-     * is not LMC_OK ends the writer with that status. */
+     * that were coded so far, in the last call all. What is not LMC_OK ends the writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -782,23 +739,19 @@ typedef struct lmc_writer_options {
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
  * twice at once. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
-                                                      const lmc_writer_options *options);
+LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
+                           const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *writer,
-                                                            const lmc_file *file,
-                                                            enum lmc_dtype default_dtype);
+LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
+                                 enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write(lmc_writer *writer, const void *data,
-                                                       size_t size);
+LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no byte more is taken). The same as reading and lmc_writer_write, but reading, coding
- * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *writer,
-                                                              const lmc_stream *stream);
+ * known. Reading, coding and writing go on at the same time. */
+LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *writer);
+LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -814,39 +767,34 @@ typedef struct lmc_text {
     const char *value; /* UTF-8 */
 } lmc_text;
 
-/* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
- * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
- * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
- * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
- * loader takes), those of the writer. Nothing is written before all of that is checked. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays,
-                                                            size_t n_arrays, const lmc_text *texts,
-                                                            size_t n_texts);
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors, before anything is written: ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes), those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
- * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
- * too. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
-                                                              const void *value, size_t size);
-/* An ancillary section (spec 4.4), of a kind that starts with a lower-case letter and is not
- * "hash", any time before finishing: to take along those of a snapshot that is coded again
- * (lmc_reader_get_section), whose fourth letter is not upper-case. Bodies are held in memory.
- * Errors: ARGUMENT, LIMIT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *writer, const char *kind,
-                                                             const void *body, size_t size);
+ * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
+ * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
+                                   size_t size);
+/* An ancillary section (spec 4.4), any time before finishing; kind: starts with a lower-case
+ * letter, not "hash". To take along those of a snapshot that is coded again
+ * (lmc_reader_get_section), whose fourth letter is not upper-case. Held in memory. Errors:
+ * ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
+                                  size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
+LMC_STATUS lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                             /* bytes handed to the sink so far */
     int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
     uint64_t reserved[4];                      /* zero; see the head of this part */
 } lmc_writer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
-                                                          lmc_writer_info *info);
+LMC_STATUS lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -859,12 +807,10 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
     /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
      * no "..". */
@@ -884,11 +830,10 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
-    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
-     * they have decoded and checked while it is in their caches: several at once, in any order,
-     * each a block of the file that was begun last; all have returned before end_file and read_back
-     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
-     * place. ARGUMENT: without write. */
+    /* In place of write(), for files that take bytes anywhere; or NULL. Called by several workers
+     * at once, in any order, each with a block of the file that was begun last, decoded and
+     * checked; all return before end_file and read_back are called. Files that share blocks, as
+     * small ones do, still go to write(). Not in place. ARGUMENT: without write. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
@@ -902,33 +847,29 @@ typedef struct lmc_restore_options {
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  *
- * Without its base a delta can be checked, too: with neither base nor write, in_place or
- * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
- * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
- * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
- * read_back.
- *
- * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
+ * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
+ * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
+ * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
+ * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
+ * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path, kind
- *   or size there, and read_back() what lies outside of it.
- * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
- *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
- *   belongs, also after a crash.
+ *   it to the CRC of each block's content, which is compared before the block is written.
+ *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
+ *   lies outside of it.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
+ *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
  * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
  *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
-    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-    const lmc_restore_options *options);
+LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -941,33 +882,30 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
-     * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which is some 5 % of the instructions. */
+    /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
+     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
+     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
+     * only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
-     * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
-     * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+     * reads the blocks that it decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
     uint64_t parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor, or of a delta: rows of the table of blocks
- * are read when they are wanted. Memory: the index, about 200 bytes and its name for each tensor,
- * 16 for each block that was looked up; while reading, blocks as the writer, and up to 16 MiB of
- * code. A delta may be opened without its base, to list it; to read it takes the base
- * (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
-                                                      const lmc_reader_options *options);
+ * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
+ * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
+ * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
+ * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
+ * takes the base (LMC_ERR_BASE_MISSING). */
+LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
+                           const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
@@ -983,139 +921,105 @@ typedef struct lmc_snapshot_info {
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
-                                                          lmc_snapshot_info *info);
+LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (40 bytes for each file and each tensor, which
- * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
- * NOT_FOUND, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
-                                                           size_t *file_number);
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
-                                                             const char *name, size_t *file_number,
-                                                             const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
-                                                           uint64_t offset, void *dst, size_t size);
+ * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
+ * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
+LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
+                                  size_t *file_number, const lmc_tensor **tensor);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
+ * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
+ * for each snapshot of the chain, as only of hostile files. */
+LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
+                                size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
  * gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
-                                                             const lmc_tensor *tensor,
-                                                             uint64_t offset, void *dst,
-                                                             size_t size);
-/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
- * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
+                                  uint64_t offset, void *dst, size_t size);
+/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
+ * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
  * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
- * this snapshot. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
-                                                                    uint8_t hash[32]);
+ * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
+LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
 /* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
  * the snapshot says it; no content is compared. Errors as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   uint8_t hash[32]);
+LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
- * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
- * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   lmc_quantizer **quantizer,
-                                                                   lmc_twin *twin);
+ * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
+ * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
+LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
+                                        lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
-LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
-                                                       lmc_snapshot_info *info);
+LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
- * length. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and the factors of such links multiply: restore such a base to files first. */
+ * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
+ * are in another order than in the base, a block may be decoded for each of them, and the factors
+ * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
- * files of the same paths, kinds and sizes, and what predicts an element lies where the element
- * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
- * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
-                                                                      int *can);
+/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
+ * and sizes, and what predicts an element lies where the element will lie. If the reader was not
+ * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 #ifndef LMC_NO_ENCODER
-/* Copies a file of the reader to the writer, with its tensors: in place of lmc_writer_begin_file
- * and what follows it. To take files out of a snapshot, or to change its base or level. Tensors
- * that were quantised are quantised as they were, and stay as small, if the writer's may_quantize
- * is set; but first moments that were as updates are stored as floats, for they want a second one.
- * Memory: 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use
- * then. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
-                                                           size_t file_number);
+/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
+ * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
+ * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #endif
 /* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
  * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                        const lmc_stream *stream,
-                                                        const lmc_parallel *parallel,
-                                                        void *alloc_user);
+LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
+                             const lmc_parallel *parallel, void *alloc_user);
 /* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                        void *alloc_user);
+LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
-                                                              const char **key, const void **value,
-                                                              size_t *size);
+LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                   const void **value, size_t *size);
 /* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
  * there is none. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
-                                                             char kind[5], uint64_t *size);
+LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
 /* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
-                                                              void *dst, size_t dst_cap);
+LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
-                                                               const char *key, const void **value,
-                                                               size_t *size);
+LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
+                                    size_t *size);
 /* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
  * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
-                                                              size_t file_number, uint64_t offset,
-                                                              uint64_t size,
-                                                              uint64_t *encoded_size);
+LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                   uint64_t size, uint64_t *encoded_size);
 /* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last, with the sections between them. For a source that is far
- * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
- * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
-                                                               size_t file_number, uint64_t offset,
-                                                               uint64_t size,
-                                                               uint64_t *encoded_offset,
-                                                               uint64_t *encoded_size);
+ * first block to the end of the last. To fetch at once, from a source that is far away, what
+ * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
+LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
+                                    uint64_t size, uint64_t *encoded_offset,
+                                    uint64_t *encoded_size);
 
 /* -- one call --
- * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
- * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
- * is allocated by LMC_REALLOC. */
+ * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
+ * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+    /* Of what is decompressed; as of lmc_restore_options. For strangers' files set max_total_size.
      */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
-    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
-     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    /* Or NULL. As that of a writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of progress */
     void *alloc_user;
@@ -1124,40 +1028,33 @@ typedef struct lmc_compress_options {
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
- * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                   const void *src, size_t size,
-                                                   enum lmc_dtype dtype,
-                                                   const lmc_compress_options *options);
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. They tell size
+ * and dtype, if size is a multiple of the dtype: then the bytes are one nameless tensor. Errors:
+ * ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                        enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
- * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype,
-                                                            const lmc_compress_options *options);
+ * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
+ * NOT_ONE_FILE. */
+LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                     const void *src, size_t src_size,
-                                                     const lmc_compress_options *options);
+LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                          size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
- * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
- * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
- * a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                                        enum lmc_dtype dtype,
-                                                        const lmc_compress_options *options);
+LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
+                             const lmc_compress_options *options);
 #endif
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
-                                                          const char *src_path,
-                                                          const lmc_compress_options *options);
+LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
+                               const lmc_compress_options *options);
 #endif
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -1182,9 +1079,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
- * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
- * that start later. */
+/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
+ * tier: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -1225,9 +1121,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/*
- * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
  * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
@@ -1243,9 +1137,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
- * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
- * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
+ * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
+ * unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -1268,21 +1162,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
- * and all that it compiles for are little-endian. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+/* 0 if not known: what is done byte by byte then is right everywhere. */
+#if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
+    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
 #else
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/*
- * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
- * attribute of its callers; one with fewer features may be inlined into one with more.
- */
+/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
+ * one with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -1315,18 +1205,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
- * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
- * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
- * by tests only. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
+ * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
- * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
- * nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -1371,8 +1257,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. It returns the status if the condition does not hold. */
+/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
@@ -1390,23 +1275,15 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. All layers have these, so they stand
- * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 2.2.
+/* The library's version, and what a status is called and says. What each means for a caller is said
+ * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
  *
- * A text is for the user of a program, not for its author: what happened, then what to do about it,
- * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
- * it has no capital at its start and no full stop. What it tells the user to do is what helps in
- * most cases. */
+ * A text is for the user of a program: what happened, then what to do about it. It fits behind the
+ * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
 
-/* That of the library that was linked, which need not be that of the header a program has read:
- * LMC_VERSION is the latter. */
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, not used as an index: so the order here is free, a status may be added
- * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
- * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
- * bindings. A debugger shows a status by name anyway; these are for where there is none. */
+/* Searched by value, so the order is free. */
 static const struct {
     enum lmc_status status;
     const char *name, *text;
@@ -1458,8 +1335,6 @@ static const struct {
     {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
      "wrong base: not the snapshot that the delta was made against"}};
 
-/* Both return constants that need not be freed, for any value of status: a decoder that was linked
- * later, or a program with a bug, may hand over a number that is in no table. */
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
     size_t i;
@@ -1468,7 +1343,6 @@ LMC_API const char *lmc_status_name(enum lmc_status status)
     return "LMC_ERR_?";
 }
 
-/* For users, as said above; programs compare the status, for texts may change. */
 LMC_API const char *lmc_status_text(enum lmc_status status)
 {
     size_t i;
@@ -1480,22 +1354,11 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- *
- * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
- * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
- * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
- * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
- *
- *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
-
-/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
- * byte shifted is an int. */
+ * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
 }
-/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
- * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1506,7 +1369,6 @@ LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 #endif
 }
-/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
 LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1517,13 +1379,11 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
-/* And back: the low byte comes first, of v that is what a cast keeps. */
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
-/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1535,7 +1395,6 @@ LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)(v >> 24);
 #endif
 }
-/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1546,8 +1405,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
- * is a constant, as in the kernels, one of the cases is left. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -1557,8 +1415,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
- * 2^(8 width) want. */
+/* The low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1590,9 +1447,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                zero, or it wants what is not here
  *
- * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
- * would cut a pointer in half. */
+ * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -2791,8 +2646,8 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
+/* SIMDe's parameters are int8_t where the compilers' own headers say char. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
@@ -5652,9 +5507,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
     unsigned p;
     if (order)
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
-    if (width >= 2) lmc__split_step_avx2(v, width, 1);
-    if (width >= 4) lmc__split_step_avx2(v, width, 2);
-    if (width >= 8) lmc__split_step_avx2(v, width, 4);
+    lmc__split_vectors_avx2(v, width);
     LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
     if (!has_root) {
         lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
@@ -5748,8 +5601,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
 {
     const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
                                  : width == 2 ? lmc__crc_folds[0]
-                                 : width == 4 ? lmc__crc_folds[1]
-                                              : lmc__crc_folds[2];
+                                              : lmc__crc_folds[1];
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
     __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
@@ -5786,27 +5638,23 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     return done;
 }
 
-/* Whether there is a root is a constant, so that the loop without one has its registers free; but
- * not for elements of 8 bytes, whose steps are long. order is tested once a step: as a constant it
- * would double the code and gains nothing. */
+/* Whether there is a root is a constant, so that the loop without one has its registers free. order
+ * is tested once a step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         enum lmc__order order)                                                                     \
     {                                                                                              \
-        if (width == 8)                                                                            \
-            return lmc__split_root_loop_##isa(planes, root, src, n, 8, order, root != NULL);       \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* By strips what is rare: a root that is not the top plane. */
+/* By strips what is rare: a root that is not the top plane, and elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(4, isa, attribute)                                                      \
-    LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
     attribute static uint32_t lmc__split_root_##isa(                                               \
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
         size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
@@ -5816,7 +5664,6 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
             case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \
             case 4: done = lmc__split_root_4_##isa(planes, root, src, n, order); break;            \
-            default: done = lmc__split_root_8_##isa(planes, root, src, n, order);                  \
             }                                                                                      \
         return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
@@ -5878,9 +5725,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__to_residuals_avx512(v[p], width, order);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
         if (!has_root) {
             lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
@@ -5920,13 +5765,6 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
-                                                        const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, enum lmc__order order)
-{
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, order, root != NULL);
-}
-
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
                                                    unsigned width, enum lmc__order order,
@@ -5937,7 +5775,6 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
         case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
         case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
         case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, order);
         }
     return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
 }
@@ -6163,9 +6000,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 const size_t half = at + 32 * width * h;
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
-                if (width >= 8) lmc__join_step_avx2(v, width, 4);
-                if (width >= 4) lmc__join_step_avx2(v, width, 2);
-                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                lmc__join_vectors_avx2(v, width);
                 if (order)
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                         lmc__from_residuals_avx2(v[p], width, order);
@@ -6197,7 +6032,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     lmc__strip_buffers buffers;
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
-        switch (width) {
+        switch (width) { /* 8, which is rare, by strips */
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
@@ -6206,7 +6041,6 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
             else LMC__CALL(2, 0);
             break;
         case 4: LMC__CALL(4, 1); break;
-        default: LMC__CALL(8, 1);
 #undef LMC__CALL
         }
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
@@ -6258,9 +6092,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
         }
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__from_residuals_avx512(v[p], width, order);
@@ -10090,22 +9922,13 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * the width only, so this table serves encoders, and whoever computes sizes from shapes.
- *
- * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
- * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
- * depends on it.
- *
- * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
- * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
- * steps.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
+ * width only, so this table serves encoders, and whoever computes sizes from shapes.
+ * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
- * the top plane and the sign is one of the noisy bits. Signed integers are small in either
- * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+ * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
+ * byte, or no sign, an order of their own would do nothing. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -10161,25 +9984,18 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
- * nothing in a snapshot, but only if both sides round by the bit.
- *
- * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
- * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
- * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
-
-/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
- * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
- * would carry into the sign. */
+ * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
+ * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
+ * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
+ * could become infinity, or carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
 #ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
- * subnormal, and below half of the least that there is. */
+/* F16 has 5 bits of exponent and 10 of mantissa. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -10198,7 +10014,6 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
 {
@@ -10463,6 +10278,111 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/quant_params.h ====================================================================== */
+
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
+ * keep it normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction. For the first moment of an optimizer that is
+ * the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
+ * scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ *
+ * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
+ * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
+ * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
+ * first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
+                         A block that does not is coded without loss */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/job.h =============================================================================== */
+
+/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
+ * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+typedef struct lmc__job {
+    const uint8_t *src;
+    const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
+    uint8_t *dst;
+    uint32_t number; /* of the block in its run */
+
+    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+    enum lmc_dtype dtype;
+    enum lmc_level level;
+    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
+    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
+    int has_sum;      /* *sum was taken on the way */
+    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
+     * decoded right there, else in the worker's workspace, and copied. */
+    lmc_block_info info; /* of its header */
+    lmc__streaming streaming;
+    size_t skip, keep;
+    int is_own; /* base is made of the file that the block is in */
+
+    enum lmc_status status; /* set when the job has run */
+} lmc__job;
+
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
@@ -10607,21 +10527,17 @@ typedef struct lmc__encoder {
 
 /* == codec/cost.h ============================================================================== */
 
-/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
- * them are right; the encoder takes the one with the least
+/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
+ * the least
  *
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.py draws the curve.
+ * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
+ * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
+ * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
  *
- * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
- * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
- * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
- * shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+ * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -10638,8 +10554,7 @@ static const uint16_t lmc__merge_time[3] = {512, 400, 118};
 static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
 
 /* Nesting a byte of a mask, by level of its frozen tree: what the table of merges says of the tree
- * at the density that it is for, twice. For lists are short here, most nodes have few elements, and
- * so measured times are twice to three times those of long lists. */
+ * at the density that it is for, twice, for lists are short here. */
 static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
                                                               2900, 2100, 1900, 1600, 1400};
 
@@ -10650,10 +10565,8 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
 #define LMC__NODE_TIME (100u * LMC__CYCLE)
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
-/* What a level is: see enum lmc_level.
- *
- * A delta is a fraction of its block, so a bit of it is worth more: the same time buys the same
- * share of the size. Classes have their own costs (see plan_delta.h). */
+/* What a level is: see enum lmc_level. A delta is a fraction of its block, so a bit of it is worth
+ * more. Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
     unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
@@ -10820,14 +10733,13 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/huffman.h =========================================================================== */
 
-/* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
- * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
+/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties are decided by the
+ * order of the weights: the same everywhere. */
 
 #ifndef LMC_NO_ENCODER
 /* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
  * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
- * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
- * (see lmc__choose_plane). */
+ * sort (gaps by Knuth) has little left to do. No two are equal (see lmc__choose_plane). */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -10843,32 +10755,24 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
     memcpy(v, sorted, n * sizeof *v);
 }
 
-/* Huffman code lengths, at most LMC__MAX_LENGTH, of weights[0, n) in descending order, 2 <= n <=
- * 256. lengths come out ascending, and the codes fill the code space exactly.
+/* Huffman code lengths, at most limit, of weights[0, n) in descending order, 2 <= n <= 256. lengths
+ * come out ascending, and the codes fill the code space exactly.
  *
  * 1. The tree, by two queues (van Leeuwen, 1976). The two lightest nodes that have no parent get
  *    one, until one node is left. Leaves are taken from the lightest up, and parents are made in
- *    ascending order of weight, so both queues are sorted and the lightest is at the front of one.
+ *    ascending order of weight, so both queues are sorted.
  *
- * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
- *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
- *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
- *    tree ended here. To visit a node takes one of its depth away and adds its two children.
+ * 2. The number of codes of each length. Inner nodes are visited from the root down: in the
+ *    opposite order to that in which they were made. n_of[L] counts the nodes at depth L that have
+ *    not been visited. To visit a node takes one of its depth away and adds its two children.
  *
  * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
  *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
- *    Whatever is replaced, one leaf at L becomes two at L + 1: the sum of 2^-length stays 1, so the
- *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
- *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
- *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
- *    before the first one is replaced.
+ *    The sum of 2^-length stays 1. There always is such a leaf: if all were at the limit, they
+ *    would be 2^limit. With the limit this is not quite the best code: 0.03 % more bits in the mean
+ *    where it is needed, which takes weights that grow like Fibonacci numbers.
  *
- * 4. Short codes to heavy weights.
- *
- * With the limit this is not quite the best code, as package-merge would make it. It is needed only
- * where weights grow like Fibonacci numbers or faster, which takes a sum of 2584 (F(18)) at least:
- * one count in the sample against thousands. In 1.4 million such sets of weights it cost 0.03 % of
- * the bits in the mean, 0.47 % at worst. */
+ * 4. Short codes to heavy weights. */
 static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n,
                                  unsigned limit)
 {
@@ -10911,26 +10815,18 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 /* == codec/lengths.h =========================================================================== */
 
 /* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
- * or int8, have leaves of any length side by side, and walk to nearly each of them bit by bit.
- * Where leaves of one length come in aligned groups of 2, 4 .. 64, a group is one flat node
- * (tree.h): up to six merges in one step. A format that takes any lengths leaves the choice to the
- * encoder.
+ * or int8, walk to nearly each of them bit by bit. Where leaves of one length come in aligned
+ * groups of 2, 4 .. 64, a group is one flat node (tree.h): up to six merges in one step.
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
- * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node,
- * and units of one length beside each other make larger ones. Neighbours in that order are alike in
- * frequency, so it costs little:
+ * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
+ * Neighbours in that order are alike in frequency, so it costs little:
  *
  *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
  *     units of 1                            6.488   2.10
- *              4                            6.490   2.01
- *              8                            6.496   1.78
  *             16                            6.512   1.44
  *             32                            6.591   1.25
- *
- * (The best of all codes with that time, by dynamic programming over all of them, saves another 0.1
- * % at most, in a thousand times the time.) A code of few leaves, as of the exponents of bf16, does
- * not gain: of all 285 codes of 13 leaves, none with 0.02 bits more is faster by 1 %. */
+ */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
@@ -10938,14 +10834,13 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 /* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
  * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
  * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
- * All nodes above are taken for merges of two lists. (Leaves of one length are in the order of
- * their symbols in truth, not of their weights, so this is near enough, but not exact.) */
+ * (Leaves of one length are in the order of their symbols in truth, so this is not exact.) */
 static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, next = 0, end = 0,
-             depth; /* at: in the code space; next: of its length */
+    unsigned at = 0; /* in the code space */
+    unsigned i, j, next = 0, end = 0, depth;
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
         uint32_t weight = 0; /* of a sample or a block: below 2^23 */
@@ -11014,15 +10909,11 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 /* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
- * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
- * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
- * all but agree that digit would decide what is written. The same input must give the same bytes on
- * every machine. */
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
+ * in the last digit of log2, and the same input must give the same bytes on every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
- * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
- * what is rounded, and for the bits of v beyond 17, which are cut off. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -11039,9 +10930,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 #else
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
-    if (exponent <= 6)
-        return (exponent << 16) + table[(v << (6 - exponent)) -
-                                        64]; /* an entry of the table: most counts of a sample */
+    if (exponent <= 6) return (exponent << 16) + table[(v << (6 - exponent)) - 64];
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -11050,9 +10939,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 }
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
- * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
- * (quantise/) have symbols, so the sums are below 2^45. */
+ * the sum of counts * log2(counts), which is below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -11075,9 +10962,8 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
- * with or without an escape). It is only a choice: the writer of a list may still find that a
- * constant is one indeed, or that a tree is too long (lmc__put_planned). */
+/* What the counts say of a list. The writer may still find that a constant is none, or that a tree
+ * is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -11088,10 +10974,8 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
- * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
- * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
- * 256 symbols. */
+/* Not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit for each symbol
+ * but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the border count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -11101,11 +10985,10 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
 /* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
  * order: count << 8 in descending order; *escaped: what of the total has no code.
  *
- * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
- * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
- * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
- * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
- * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+ * For counts c of the escaped symbols with the sum S, an escape loses 8 S - (S log2 S - sum of c
+ * log2 c) bits, and saves nodes and lengths. So the rarest symbols are given up while the loss is
+ * at most 1/512 of a bit for each element that was counted, and 4 bits, a field of the header, for
+ * each symbol. (Below: both sides in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -11125,10 +11008,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
- * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
- * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
- * more. */
+/* The highest symbol of a short list that gets a code; all above it go to the escape, for each
+ * value up to a few high ones would take 4 bits of the header. For each border, the bits are those
+ * of the symbols up to it, with the others as one escape of 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
@@ -11153,9 +11035,8 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
-/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
- * there is an escape and 256 else: those that would have been given up, then any others, from the
- * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted: those that would
+ * have been given up, then any others, from the most frequent one on upwards, then downwards.
  * Returns how many elements that were counted have a code then. */
 static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
                                 unsigned n_wanted, const uint32_t counts[256])
@@ -11176,24 +11057,16 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
 
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
- * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
- * that is why a code may be made from a sample at all. (Counting all of a plane would take several
- * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
- * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned).
- *
  *   counts -> one symbol, all seen?          constant
  *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
  *          -> sort, give up rare symbols     what is left, and perhaps an escape
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
- * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
- *
- * An escape is needed where symbols were given up, and where the list may have others than the
- * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
- * symbol makes all entries of `order` different, so how they are sorted does not matter. */
+ * worth: of a bit, as time (cost.h). An escape is needed where symbols were given up, where the
+ * list may have others than the sample, and of one symbol, for a code has two leaves at least.
+ * Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the symbol makes
+ * all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
 {
@@ -11252,8 +11125,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
-     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    /* The sample looks more skewed than the list is, and the code fits it: about a bit a symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))
@@ -11287,6 +11159,17 @@ typedef struct lmc__block {
     uint64_t *sum; /* gets the sum64 of the elements, if they are coded in planes; or NULL */
     int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
+
+/* What follows of the dtype. */
+static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, enum lmc_dtype dtype)
+{
+    memset(block, 0, sizeof *block);
+    block->src = src;
+    block->width = lmc_dtype_width(dtype);
+    block->n = size / block->width;
+    block->order = lmc__order_of(dtype, 0);
+    block->own = lmc__order_of(dtype, 1);
+}
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
  * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
@@ -11418,16 +11301,14 @@ static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t si
     return (bits << 10) / (total * width);
 }
 
-/* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
- * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
- * for a wrong guess costs more than a missed one gains.
- *
- * Width 1 is tried without an order only: it would do nothing but rename the symbols. That of
- * integers is tried of the best width only. */
-static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             enum lmc__order *order, enum lmc__order *own)
+/* LMC_AUTO: sets the width and the orders whose planes have the least order-0 information, in a
+ * sample; bytes before. More is chosen only if it is better by a 128th, for a wrong guess costs
+ * more than a missed one gains. The order of integers is tried of the best width only. */
+static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
+    const uint8_t *const src = block->src;
+    const size_t size = block->n * block->width;
     uint64_t best = UINT64_MAX;
     unsigned w, i;
     for (w = 1; w <= 8 && size % w == 0; w *= 2)
@@ -11435,13 +11316,14 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             const uint64_t bits = lmc__try_elements(e, src, size, w, orders[i]);
             if (bits >= best - (best >> 7)) continue;
             best = bits;
-            *width = w;
-            *own = orders[i];
+            block->width = w;
+            block->own = orders[i];
         }
-    if (*width > 1 &&
-        lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
-        *own = LMC__ORDER_INTEGER;
-    *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    w = block->width;
+    if (w > 1 && lmc__try_elements(e, src, size, w, LMC__ORDER_INTEGER) < best - (best >> 7))
+        block->own = LMC__ORDER_INTEGER;
+    block->order = block->own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    block->n = size / w;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -11454,60 +11336,12 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
  *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
  *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
  *
- * Where bits are independent, and one in m is a one, gaps are distributed geometrically, and
- * Golomb's code of parameter m ln 2 is the best of all codes of single gaps (Gallager and Van
- * Voorhis, 1975). Rice's restriction to powers of two costs up to 1.7 % and saves a division. A
- * frozen tree needs a few bits of each of its nodes whatever the number of ones is; gaps need 3
- * bytes and then nothing but the ones.
- *
- * Elias-Fano, the same low parts but of positions, not of gaps, needs no prefix sum and is read 2.5
- * times as fast one by one (1.2 against 3 ns for each one). But its quotients are spread evenly
- * over a list of n >> s bits, which those of gaps are not: masks of sparse deltas (0.1 to 3 %
- * changed) take 5.5 to 7 % more. */
+ * Where bits are independent, and one in m is a one, Golomb's code of parameter m ln 2 is the best
+ * code of single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
+ * up to 1.7 % and saves a division. A frozen tree needs a few bits of each of its nodes whatever
+ * the number of ones is; gaps need 3 bytes and then nothing but the ones. */
 
 #ifndef LMC_NO_ENCODER
-/* The ones of a mask of n bits one after another, or its zeros, which are the ones if all bits are
- * flipped. The mask is read exactly. */
-typedef struct lmc__one_walk {
-    const uint8_t *mask;
-    size_t n, word;
-    uint64_t flip, bits;
-} lmc__one_walk;
-
-/* Bits [word, word + 64) of the mask, flipped; those from n on are zero. */
-LMC__INLINE uint64_t lmc__load_ones(const lmc__one_walk *ones)
-{
-    const size_t left = ones->n - ones->word;
-    uint8_t last[8] = {0};
-    if (left >= 64) return lmc__load64(ones->mask + ones->word / 8) ^ ones->flip;
-    memcpy(last, ones->mask + ones->word / 8, (left + 7) / 8);
-    return (lmc__load64(last) ^ ones->flip) & (((uint64_t)1 << left) - 1);
-}
-
-LMC__INLINE lmc__one_walk lmc__begin_ones(const uint8_t *mask, size_t n, unsigned polarity)
-{
-    lmc__one_walk ones;
-    ones.mask = mask;
-    ones.n = n;
-    ones.word = 0;
-    ones.flip = polarity ? ~(uint64_t)0 : 0;
-    ones.bits = lmc__load_ones(&ones);
-    return ones;
-}
-
-/* The next one's position. There must be one. */
-LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
-{
-    size_t position;
-    while (ones->bits == 0) {
-        ones->word += 64;
-        ones->bits = lmc__load_ones(ones);
-    }
-    position = ones->word + lmc__lowest_bit(ones->bits);
-    ones->bits &= ones->bits - 1;
-    return position;
-}
-
 /* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
  * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
@@ -11517,147 +11351,213 @@ LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
     return s;
 }
 
-/* Bytes that gaps take, without the mode byte, of k ones whose quotients add up to that. */
-LMC__INLINE size_t lmc__gaps_size(size_t k, size_t quotients, unsigned s)
-{
-    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
-}
-
-/* Of a mask of n bits, k of which are the ones. */
-static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned polarity,
-                              unsigned s)
-{
-    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    size_t quotients = 0, next = 0, i;
-    for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones);
-        quotients += (position - next) >> s;
-        next = position + 1;
-    }
-    return lmc__gaps_size(k, quotients, s);
-}
-
-/* Of ones whose positions are listed. */
-static size_t lmc__count_listed_gaps(const uint32_t *ones, size_t k, unsigned s)
+/* Bytes that the gaps of k > 0 ones take, without the mode byte. ones: their places, ascending. */
+static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
 {
     size_t quotients = ones[0] >> s, i;
     for (i = 1; i < k; i++) quotients += (ones[i] - ones[i - 1] - 1) >> s;
-    return lmc__gaps_size(k, quotients, s);
+    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
 }
 
-/* Where gaps are written. n_bits < 8 of the low parts' bits are not written yet. */
-typedef struct lmc__gap_writer {
-    uint8_t *low, *quotients;
-    uint64_t bits;
-    unsigned n_bits, s;
-    size_t at; /* bits of quotients */
-} lmc__gap_writer;
-
-/* To out, size bytes as counted. */
-LMC__INLINE lmc__gap_writer lmc__begin_gaps(uint8_t *out, size_t size, size_t k, unsigned s)
+/* The same gaps to out, size bytes as counted. */
+static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k, unsigned s)
 {
-    lmc__gap_writer w;
-    w.low = out + 3;
-    w.quotients = w.low + (k * s + 7) / 8;
-    w.bits = 0;
-    w.n_bits = 0;
-    w.s = s;
-    w.at = 0;
+    uint8_t *low = out + 3, *const quotients = low + (k * s + 7) / 8;
+    uint64_t bits = 0;   /* of low parts */
+    unsigned n_bits = 0; /* of these, below 8 */
+    size_t at = 0 /* bit of quotients */, next = 0, i;
     out[0] = (uint8_t)k;
     out[1] = (uint8_t)(k >> 8);
     out[2] = (uint8_t)(k >> 16);
-    memset(w.quotients, 0, (size_t)(out + size - w.quotients));
-    return w;
-}
-
-LMC__INLINE void lmc__put_gap(lmc__gap_writer *w, size_t gap)
-{
-    w->bits |= (uint64_t)(gap & (((size_t)1 << w->s) - 1)) << w->n_bits;
-    for (w->n_bits += w->s; w->n_bits >= 8; w->n_bits -= 8, w->bits >>= 8)
-        *w->low++ = (uint8_t)w->bits;
-    w->at += gap >> w->s;
-    w->quotients[w->at / 8] |= (uint8_t)(1u << (w->at & 7));
-    w->at++;
-}
-
-LMC__INLINE void lmc__end_gaps(lmc__gap_writer *w)
-{
-    if (w->n_bits) *w->low = (uint8_t)w->bits;
-}
-
-/* Writes the gaps of a mask to out, size bytes as counted. */
-static void lmc__put_gaps(uint8_t *out, size_t size, const uint8_t *mask, size_t n, size_t k,
-                          unsigned polarity, unsigned s)
-{
-    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
-    size_t next = 0, i;
+    memset(quotients, 0, (size_t)(out + size - quotients));
     for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones);
-        lmc__put_gap(&w, position - next);
-        next = position + 1;
-    }
-    lmc__end_gaps(&w);
-}
-
-/* Those of ones that are listed. */
-static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k,
-                                 unsigned s)
-{
-    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
-    size_t next = 0, i;
-    for (i = 0; i < k; i++) {
-        lmc__put_gap(&w, ones[i] - next);
+        const size_t gap = ones[i] - next;
         next = (size_t)ones[i] + 1;
+        bits |= (uint64_t)(gap & (((size_t)1 << s) - 1)) << n_bits;
+        for (n_bits += s; n_bits >= 8; n_bits -= 8, bits >>= 8) *low++ = (uint8_t)bits;
+        at += gap >> s;
+        quotients[at / 8] |= (uint8_t)(1u << (at & 7));
+        at++;
     }
-    lmc__end_gaps(&w);
+    if (n_bits) *low = (uint8_t)bits;
 }
 #endif /* LMC_NO_ENCODER */
+
+/* == codec/get_gaps.h ========================================================================== */
+
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
+ *
+ *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
+ *
+ * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
+ * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ *
+ *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
+ *
+ * so that a position waits for the one before only in two additions.
+ *
+ * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
+
+/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
+ * for what is behind the end. */
+LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
+{
+    const size_t first = at / 8;
+    uint8_t rest[8] = {0};
+    if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
+    memcpy(rest, p + first, size - first);
+    return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
+}
+
+typedef struct lmc__gaps {
+    unsigned s, polarity;
+    size_t k, n;              /* positions in all, and what each is less than */
+    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients; /* size: bytes of the payload from there on */
+    size_t low_size, room, size;
+    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word; /* of low parts; ones that were read but not used */
+} lmc__gaps;
+
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
+ * of a mask of n bits. mode is one of gaps. */
+static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
+                                      unsigned mode, size_t n)
+{
+    memset(g, 0, sizeof *g);
+    g->s = (mode - LMC__MASK_GAPS) >> 1;
+    g->polarity = (mode - LMC__MASK_GAPS) & 1;
+    g->n = n;
+    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
+    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    g->low = in + 3;
+    g->low_size = (g->k * g->s + 7) / 8;
+    g->room = (size_t)(end - g->low);
+    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
+    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
+               LMC_ERR_CORRUPT);
+    g->quotients = g->low + g->low_size;
+    g->size = g->room - g->low_size;
+    return LMC_OK;
+}
+
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
+ * may be anything. */
+static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
+{
+    const lmc__gaps own = *g; /* copies, which no store can change */
+    const unsigned s = own.s;
+    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
+    uint64_t word = own.word, sum = own.sum, position = 0;
+    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
+    unsigned bit = 0;
+    for (;;) {
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        while (word != 0) {
+            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
+            const uint64_t low = low_at / 8 + 4 <= own.room
+                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
+                                     : lmc__load_bits(own.low, own.room, low_at);
+            bit = lmc__lowest_bit(word);
+            word &= word - 1;
+            low_at += s;
+            sum += low & low_bits;
+            position = ((uint64_t)(first + bit - j) << s) + sum + j;
+            j++;
+            positions[i++] = (uint32_t)position;
+            if (i == count) {
+                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                g->word = word;
+                g->sum = sum;
+                g->at = at;
+                g->j = j;
+                g->bit = first + bit;
+                return LMC_OK;
+            }
+        }
+        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        word = lmc__load_bits(own.quotients, own.size, 8 * at);
+        at += 8;
+    }
+}
+
+/* When all positions are done: the end of the code, to *in. */
+static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
+{
+    const size_t size = g->bit / 8 + 1;
+    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    *in = g->quotients + size;
+    return LMC_OK;
+}
+
+/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
+ * behind the mode byte; *in is moved behind it. */
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
+{
+    uint32_t positions[128];
+    lmc__gaps g;
+    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
+    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
+    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
+    while (g.j < g.k) {
+        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
+        size_t i;
+        LMC__TRY(lmc__get_positions(&g, positions, count));
+        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
+    }
+    return lmc__close_gaps(&g, in);
+}
 
 /* == codec/put_list.h ========================================================================== */
 
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
- * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
- * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
- * go left, and those that go right. The mask is written, then the same is done to the left list and
- * to the right one. A child's n is a count of bits in its parent's mask, which the decoder counts,
- * too: so nothing but masks is stored. Each level of the tree passes over all elements that get
- * there once, in vectors of up to 64, without a branch or a table per element.
+ * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
+ * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
+ * and those that go right. The mask is written, then the same is done to the left list and to the
+ * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
+ * nothing but masks is stored.
  *
  * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree (tree.h), and its masks may be nested in turn, three deep.
- * That is how a list of which 1 % is not zero takes much less than a bit for each element, which no
- * Huffman code alone can do.
+ * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
+ * 1 % is not zero takes much less than a bit for each element.
  *
- * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
- * and the list, which partitioning has overwritten, is gone.
- *
- * The same where the list has a symbol for which the tree has neither a code nor an escape. The
- * tree was made of counts of all elements, which have changed since then (put_block.h). Such a
- * symbol's rank is above those of all leaves: it goes right at each node, so it is found where the
- * last leaf is, the rarest symbol's, by a look at very few elements. */
+ * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
+ * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * the list has a symbol for which the tree has neither a code nor an escape, since elements have
+ * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
+ * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
+ * by a look at very few elements. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
- * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
- * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
- *
- *   1  it may be: n >= 256 and nesting < 2                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays                                  here
- *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
- *      and than its gaps                                       lmc__put_mask
- *
- * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
- * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
- * does not fit in the output any more (lmc__put_node).
- *
- * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
- * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
- * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
+/* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
+ * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
+ * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
+ * counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -11670,13 +11570,9 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
- * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
- * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
- * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
- * planes; the best codes would save little more there and have 43 nodes, so these two have few
- * lengths instead, nearly all leaves in flat nodes, and 9 and 13 nodes. Their borders are where the
- * costs of neighbouring trees are equal. (spec/frozen_trees.py derives all of it.) */
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
+ * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
+ * trees are equal. spec/frozen_trees.py derives all of it. */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -11690,13 +11586,8 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size.
- *
- * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
- * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
- * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
- *
- * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
+ * if it would not be smaller. list and spare: lists of size. The output is turned to `code`
+ * meanwhile: the mask may stand in the output, and is written as it is if the code is given up. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -11717,80 +11608,99 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer, or if it
- * has few bits: what has changed is wanted one by one there. */
-#define LMC__GAPS_RARE_SHIFT 4u
-#define LMC__GAPS_FEW ((size_t)1 << 15)
-
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room.
- *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
- * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
- * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
- * the mask would be raw, which is as right. */
+/* A mask of n bits, `ones` of them set, to e->out; it may stand in its place already. With a mode
+ * byte (lmc__has_mode) it may be nested: 0 raw; 1 + 2 * level + polarity nested. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones, int is_of_class)
+                         size_t ones)
 {
-    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
-    uint8_t *const mode = e->out, *const top = e->stack.top;
-    const uint8_t *best = mask;
+    const size_t size = (n + 7) / 8, mode_size = lmc__has_mode(nesting, n) ? 1 : 0;
+    uint8_t *const top = e->stack.top;
     size_t best_size = size;
-    unsigned best_mode = 0;
-    const int is_rare = is_of_class && rarer <= n >> LMC__GAPS_RARE_SHIFT;
-    if (is_of_class && rarer && (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3))) {
-        const unsigned s = lmc__choose_gap_shift(n, rarer);
-        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
-        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
-        if (code) {
-            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
-            best = code;
-            best_size = coded;
-            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
-        }
-    }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
-        uint8_t *const list = lmc__push_list(&e->stack, size);
-        uint8_t *const spare = lmc__push_list(&e->stack, size);
-        uint8_t *const code = lmc__push_list(&e->stack, size);
-        const size_t coded =
-            code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
-                 : size;
-        if (coded < best_size) {
-            best = code;
-            best_size = coded;
-            best_mode = 1 + 2 * level + polarity;
+    unsigned mode = 0;
+    if (mode_size) {
+        const unsigned polarity = ones > n - ones,
+                       level = lmc__choose_level(polarity ? n - ones : ones, n);
+        if (lmc__is_worth_nesting(n, ones, level, e->worth)) {
+            uint8_t *const list = lmc__push_list(&e->stack, size);
+            uint8_t *const spare = lmc__push_list(&e->stack, size);
+            uint8_t *const code = lmc__push_list(&e->stack, size);
+            if (code) /* there always is room (workspace.h); if not, raw is as right */
+                best_size =
+                    lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
+            if (best_size < size) {
+                mask = code;
+                mode = 1 + 2 * level + polarity;
+            }
         }
     }
     e->stack.top = top;
-    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = (uint8_t)best_mode;
-    if (best != mode + 1) memcpy(mode + 1, best, best_size);
-    e->out += best_size + 1;
+    if (mode_size + best_size > (size_t)(e->end - e->out)) return 0;
+    if (mode_size) *e->out = (uint8_t)mode;
+    e->out += mode_size;
+    if (mask != e->out) memcpy(e->out, mask, best_size);
+    e->out += best_size;
     return 1;
 }
 
-/* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
- * there is no room. */
-static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones, int is_of_class)
+/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer: then
+ * nothing else is tried if they are smaller than the mask. Also if it has few bits; then what is
+ * smallest stays. */
+#define LMC__GAPS_RARE_SHIFT 4u
+#define LMC__GAPS_FEW ((size_t)1 << 15)
+
+/* A mask of n bits, of the places of its k ones; or NULL if there is no room. */
+static const uint8_t *lmc__make_mask(lmc__encoder *e, const uint32_t *ones, size_t n, size_t k)
 {
-    const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, is_of_class);
-    if (row > (size_t)(e->end - e->out)) return 0;
-    if (mask != e->out) memcpy(e->out, mask, row);
-    e->out += row;
-    return 1;
+    uint8_t *const mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    size_t i;
+    if (mask) memset(mask, 0, (n + 7) / 8);
+    for (i = 0; mask && i < k; i++) mask[ones[i] / 8] |= (uint8_t)(1u << (ones[i] & 7));
+    return mask;
+}
+
+/* The mask of a class of n elements, k of them coded. mask or ones may be NULL, the places of the
+ * ones, but not both. Mode 21 + 2 * s + polarity: gaps (spec 6.3). */
+static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint32_t *ones, size_t n,
+                               size_t k)
+{
+    const size_t size = (n + 7) / 8, rarer = lmc__min(k, n - k);
+    const unsigned polarity = k > n - k, s = lmc__choose_gap_shift(n, rarer);
+    const int is_rare = rarer <= n >> LMC__GAPS_RARE_SHIFT,
+              may_be_gaps = lmc__has_mode(0, n) && rarer &&
+                            (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3));
+    uint8_t *const start = e->out, *const top = e->stack.top;
+    size_t gaps = SIZE_MAX;
+    int fits = 0;
+    if (!mask && polarity) mask = lmc__make_mask(e, ones, n, k);
+    if (may_be_gaps && (polarity || !ones)) {
+        uint32_t *const places = lmc__push_numbers(&e->stack, rarer);
+        if (!places || !mask) return 0;
+        (void)lmc__list_ones(places, rarer, mask, n, polarity ? UINT64_MAX : 0);
+        ones = places;
+    }
+    if (may_be_gaps) gaps = lmc__count_gaps(ones, rarer, s);
+    if (!is_rare || gaps >= size) {
+        if (!mask) mask = lmc__make_mask(e, ones, n, k);
+        fits = mask && lmc__put_mask(e, 0, mask, n, k);
+    }
+    if (gaps < size && (!fits || gaps < (size_t)(e->out - start))) {
+        e->out = start;
+        fits = gaps < (size_t)(e->end - start);
+        if (fits) {
+            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
+            lmc__put_gaps(e->out + 1, gaps, ones, rarer, s);
+            e->out += gaps + 1;
+        }
+    }
+    e->stack.top = top;
+    return fits;
 }
 
 /* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
- * output already, and the children; left and right are the two lists, each with room for n. Returns
- * 0 if there is no room.
+ * output already, and the children; left and right are the two lists, each with room for n.
  *
  * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
- * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child.
+ * right list as its spare; after it, all of left is free, and is the spare of the right child.
  *
  *     left    |  n - n_right elements  | free         |
  *     right   |  n_right elements      | left's spare |      while the left child is coded
@@ -11804,13 +11714,13 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, 0) &&
+    return lmc__put_mask(e, node.nesting, mask, n, n_right) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }
 
-/* All leaves of the node are symbols, and the last one is the tree's last one: there are what has
- * no code, if there is anything. */
+/* The last leaf of a tree that has neither an escape nor a code for each byte is among the node's:
+ * what has no code is there, if there is anything. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
@@ -11833,19 +11743,16 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room.
+ * spare: a list of n.
  *
  * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
- * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit. A list
+ * is not wanted where a child is one symbol.
  *
- * The partition is told that a list is not wanted where a child is one symbol: what is known of all
- * its elements is not written. The count of ones is the size of the right list in any case.
- *
- * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
- * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
- * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees. Time is n for each level of the tree,
+ * so at most 15 n; for a skewed list little more than n. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -11889,7 +11796,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 }
 
 /* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
- * bits for the length of each, then of the escape. Returns 0 if there is no room. */
+ * bits for the length of each, then of the escape. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -11920,8 +11827,7 @@ static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
     return 1;
 }
 
-/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten.
- * Returns 0 if there is no room. */
+/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
                          size_t n)
 {
@@ -11932,8 +11838,7 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
- * since, with trees[0], so the root's tree was kept apart and is put there now. */
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -11946,7 +11851,7 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
                           root->n_right);
 }
 
-/* A list of bytes that are all alike. Returns 0 if there is no room. */
+/* A list of bytes that are all alike. */
 static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
     if (e->end - e->out < 2) return 0;
@@ -11956,7 +11861,7 @@ static int lmc__put_constant(lmc__encoder *e, uint8_t value)
     return 1;
 }
 
-/* A list as it is. Returns 0 if there is no room. */
+/* A list as it is. */
 static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
     if ((size_t)(e->end - e->out) < n + 1) return 0;
@@ -11966,30 +11871,16 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends.
- *
- * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
- * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
- * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
- * this cheap and every block slower. So the caller makes the row again from the block's elements,
- * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
- * which cannot fail for that reason again. Where it was the room in the output that the tree did
- * not fit in, raw does not fit either, and says so. */
-enum lmc__put {
-    LMC__PUT_NO_ROOM,
-    LMC__PUT_DONE,
-    LMC__PUT_SPOILED /* as a tree the list takes more bytes than it has: nothing is written, but row
-                        is overwritten. Rare, so nobody keeps a copy: make it again, and write it
-                        by lmc__put_raw */
-};
+/* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
+ * list would make every block slower, so the caller makes the row again from the elements, which is
+ * rare, and writes it by lmc__put_raw. */
+enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL.
- *
- * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
- * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
- * at the first other byte; if there is one, the tree has an escape for it. So is a constant, for
- * elements may have changed since they were counted. */
+ * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
+ * That a list is constant is looked into, for it may be a guess, or have changed; the tree of one
+ * symbol has an escape. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -12012,7 +11903,7 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 
 #ifndef LMC_NO_QUANTIZE
 /* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
+ * work and spare are lists; sample: as for lmc__choose_list. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, unsigned sample)
 {
@@ -12245,42 +12136,38 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 /* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
  *
  * An element is coded as its distance from the prediction, counted in floats or integers. How large
- * that is likely to be depends on the prediction's exponent, the *key*: a weight moves by some
- * absolute amount, and small floats are closer to each other. So elements are sorted into
- * *classes*, ranges of the key, each coded with trees of its own; the decoder has the prediction,
- * so it knows each element's class without being told.
+ * that is depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
+ * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
+ * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
- * Which ranges: one class for each key first, then neighbours are merged, those first that lose
- * least by it, as long as that saves anything or there are too many classes. A merge saves the
- * headers of a class and costs what the two distributions differ by. What a class takes is
- * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
- * a half; the bits within an octave are noise, the same for all ways to cut. */
+ * At first each key is a class; then neighbours are merged. A merge saves the headers of a class
+ * and costs what the two distributions differ by. What a class takes is estimated from the
+ * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
+ * within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
-/* Which elements have changed, where they are so few that they are listed: then the sample's counts
- * are replaced by those of all of them, and what is coded is made from this list. */
+/* What has changed, if that is so little that it is listed: then all that is coded is made from
+ * this list. */
 typedef struct lmc__changes {
-    lmc__changed list; /* place is NULL: they are not listed */
+    lmc__changed list; /* place is NULL: not listed */
     size_t n;
     uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
-/* How to code a block against its prediction. bits is compared with what coding without it is
- * estimated to take; worth is the size at which the estimate stops to be trusted. */
+/* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
     uint64_t bits; /* that it takes, about */
-    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
-                      smaller */
+    size_t border; /* bytes: if it takes more, coding without the prediction may be smaller */
 } lmc__delta;
 
-/* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. By default there are 7 where at most a fifth has changed, or where the last one saves 1/108;
- * level fast has one less, level max always 7, level archive as many as save anything. A sparse
- * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
+/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, and each one slower to
+ * decode by 6 %. By default there is one more where at most a fifth has changed, or where it saves
+ * 1/108. A sparse delta has as many as save 1/1024 each, or 1/128 where it takes more than n / 16
+ * bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -12293,10 +12180,8 @@ typedef struct lmc__delta {
  * more than 2048.) */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
- * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
- * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
- * classes. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
+ * deltas most residuals are there; above, each octave has two. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
@@ -12316,8 +12201,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *     classes     0   1   2   3   4   5   6       at first
  *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
  *
- * Class i has the keys from first_key[i] up to the next one's. What merging two would save is kept
- * for each pair: of all pairs but two it stays the same when classes are merged. */
+ * Class i has the keys from first_key[i] up to the next one's. */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
@@ -12326,6 +12210,7 @@ typedef struct lmc__merging {
     int sparse;             /* changed elements are counted exactly, and coded apart */
     unsigned width;         /* bytes of an element */
     size_t n, total;        /* elements of the block, and those that are counted */
+    uint64_t within;        /* bits of all of these within octaves */
     uint64_t bits[256];     /* that class i takes */
     int64_t saved[256];     /* bits, by merging class i with the next one */
     uint8_t first_key[256]; /* of class i */
@@ -12340,9 +12225,8 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
 
 /* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
  *
- * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
- * others; or a tree of all, in which the bits within an octave are as they are. The planes above
- * are constant, if nothing is above 255; else most of their bytes are zero. */
+ * The lowest plane: raw; a tree of those below 16, with an escape; or a tree of all. The planes
+ * above are constant if nothing is above 255; else most of their bytes are zero. */
 static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
 {
     uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
@@ -12395,12 +12279,9 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
     return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
 }
 
-/* Bits that a class takes in the whole block: its information, but for what lies within an octave,
- * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
- *
- * The information is n log n - sum of c log c over the magnitudes, in 2^-16 bits as lmc__log2 gives
- * it, and grows with the block: times n / total. The headers do not. So of two blocks of one kind
- * the larger one can afford more classes. */
+/* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
+ * magnitudes, times n / total; and headers: two dozen bytes, and 6 bits for each of the 40 symbols
+ * or more that trees have. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -12423,8 +12304,7 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
     for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
 }
 
-/* Bits saved by merging class c with the next one: what both take, less what one class of all their
- * elements would. Below zero where that costs bits, because their residuals differ too much. */
+/* Bits saved by merging class c with the next one; below zero where that costs bits. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     memcpy(m->merged, &m->classes[c],
@@ -12434,16 +12314,15 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
-LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample,
-                                        enum lmc__order order, unsigned width)
+LMC__INLINE void lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     const uint8_t *const src = sample->src, *const before = sample->base;
-    const size_t n = sample->n;
+    const enum lmc__order order = sample->order;
     lmc__key_counts *const classes = m->classes;
     uint64_t within = 0;
     unsigned last = 0;
     size_t i;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < sample->n; i++) {
         const uint64_t b = lmc__load_element(before, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
         const unsigned magnitude = lmc__magnitude(
@@ -12456,21 +12335,26 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
         last = magnitude > last ? magnitude : last;
     }
     m->last = last;
-    return within;
+    m->within = within;
 }
 
-/* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
- * of octave o, of which one bit is in the bucket, o - 1. */
-static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, enum lmc__order order)
+/* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
+static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
+    size_t n_equal = 0;
     unsigned key;
+    m->total = sample->n;
+    m->width = sample->width;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, order, 1);
-    case 2: return lmc__count_keys_of(m, sample, order, 2);
-    case 4: return lmc__count_keys_of(m, sample, order, 4);
-    default: return lmc__count_keys_of(m, sample, order, 8);
+    case 1: lmc__count_keys_of(m, sample, 1); break;
+    case 2: lmc__count_keys_of(m, sample, 2); break;
+    case 4: lmc__count_keys_of(m, sample, 4); break;
+    default: lmc__count_keys_of(m, sample, 8);
     }
+    for (key = 0; key < 256; key++)
+        if (m->classes[key].n) n_equal += m->classes[key].magnitudes[0];
+    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
@@ -12502,6 +12386,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
+    m->within = 0; /* classes count it */
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
@@ -12523,18 +12408,17 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Of a few classes, the best way to merge them to `most` or fewer (by dynamic programming): merging
- * one pair after another, the last steps are the ones that regret the first. Returns the bits that
- * all take then; of m, only n_classes and first_key are good. A class more than max_classes, up to
- * `most`, must save 1 / LMC__MORE_SAVING.
+/* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
+ * n_classes and first_key; returns the bits that all take then. A class more than max_classes must
+ * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
  *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
 #define LMC__FEW_CLASSES 12u
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
-    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__MAX_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__MAX_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
@@ -12545,24 +12429,25 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
             cost[i][j] = lmc__class_bits(m, m->merged);
         }
     }
-    if (most > n) most = n;
     for (j = 0; j < n; j++) {
         best[0][j] = cost[0][j];
         from[0][j] = 0;
     }
-    for (k = 1; k < most; k++) {
+    for (k = 1; k < n && k < most; k++) {
+        uint64_t bits, least = 0;
         for (j = k; j < n; j++) {
             best[k][j] = UINT64_MAX;
             for (i = k; i <= j; i++) {
-                const uint64_t bits = best[k - 1][i - 1] + cost[i][j];
+                bits = best[k - 1][i - 1] + cost[i][j];
                 if (bits >= best[k][j]) continue;
                 best[k][j] = bits;
                 from[k][j] = (uint8_t)i;
             }
         }
-        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) <
-            best[chosen][n - 1])
-            chosen = k;
+        bits = best[k][n - 1];
+        if (m->sparse) least = bits >> (bits > m->n / 16 ? 7 : 10);
+        else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
+        if (bits + least < best[chosen][n - 1]) chosen = k;
     }
     memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
@@ -12573,82 +12458,49 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, order and bits.
+/* The best classes, by m->classes, a sample's keys, of which n_equal elements are as predicted.
+ * Sets all of delta but its changes and border.
  *
- * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
- * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
- * which there may be 256. This takes at most 255 steps, each two looks at LMC__MAGNITUDES counts,
- * and a move of what lies behind.
- *
- * It ends where no merge saves anything, if there are few enough classes by then: until then it
- * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
- * thresholds are those of classes 1 on (spec 5.2). */
-static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                const lmc__block *block, enum lmc__order order,
-                                unsigned max_classes)
+ * Until there are few, the pair of neighbours is merged that saves most, or costs least: at most
+ * 255 steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first
+ * class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
+                                size_t n_equal)
 {
-    const size_t n = block->n;
-    lmc__merging m;
-    uint64_t within, total_bits;
     const lmc__changes *const changes = &delta->changes;
-    size_t n_zero = 0;
-    unsigned key, i;
-    int cuts;
-    m.classes = scratch->keys;
-    m.merged = &scratch->merged;
-    m.n = n;
-    m.total = sample->n;
-    m.width = sample->width;
-    within = lmc__count_keys(&m, sample, order);
-    for (key = 0; key < 256; key++)
-        if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->list.place != NULL;
-    if (m.sparse) {
-        lmc__count_changes(&m, changes, order);
-        within = 0; /* classes count it */
-    }
-    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes <= LMC__DEFAULT_CLASSES)
+    unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u, most,
+             key, i;
+    m->sparse = changes->list.place != NULL;
+    if (m->sparse) {
+        lmc__count_changes(m, changes, block->order);
+        max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    } else if (block->may_group && n_equal * 5 >= m->total * 4 &&
+               max_classes <= LMC__DEFAULT_CLASSES)
         max_classes++;
-    cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
-    m.logs[0] = 0;
-    for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
-    for (key = 0, m.n_classes = 0; key < 256; key++) {
-        if (m.classes[key].n == 0) continue;
-        if (m.n_classes != key) m.classes[m.n_classes] = m.classes[key];
-        m.first_key[m.n_classes] = (uint8_t)key;
-        m.bits[m.n_classes] = lmc__class_bits(&m, &m.classes[m.n_classes]);
-        m.n_classes++;
+    most =
+        block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
+    m->logs[0] = 0;
+    for (i = 1; i < 256; i++) m->logs[i] = i * lmc__log2(i);
+    for (key = 0, m->n_classes = 0; key < 256; key++) {
+        if (m->classes[key].n == 0) continue;
+        if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
+        m->first_key[m->n_classes] = (uint8_t)key;
+        m->bits[m->n_classes] = lmc__class_bits(m, &m->classes[m->n_classes]);
+        m->n_classes++;
     }
-    for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
-    total_bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
-    while (m.n_classes > (cuts ? LMC__FEW_CLASSES : 1)) {
-        const int64_t least =
-            m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
+    for (i = 0; i + 1 < m->n_classes; i++) m->saved[i] = lmc__saved_by_merging(m, i);
+    while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
-        for (i = 1; i + 1 < m.n_classes; i++)
-            if (m.saved[i] > m.saved[best]) best = i;
-        if (!cuts && m.saved[best] < -least &&
-            (m.n_classes <= max_classes || (block->may_group && m.n_classes <= LMC__MORE_CLASSES &&
-                                            -m.saved[best] > (int64_t)(total_bits >> 7))))
-            break;
-        total_bits -= (uint64_t)m.saved[best];
-        lmc__merge_classes(&m, best);
+        for (i = 1; i + 1 < m->n_classes; i++)
+            if (m->saved[i] > m->saved[best]) best = i;
+        lmc__merge_classes(m, best);
     }
-    if (cuts)
-        total_bits = within * n / m.total +
-                     lmc__cut_classes(&m, max_classes,
-                                      block->may_group && max_classes == LMC__DEFAULT_CLASSES
-                                          ? LMC__MORE_CLASSES
-                                          : max_classes);
-    delta->grouping.n_classes = m.n_classes;
+    delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
+    delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
-    delta->order = order;
-    delta->sparse = m.sparse && changes->n > 0;
-    delta->bits = total_bits;
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->first_key[i];
+    delta->order = block->order;
+    delta->sparse = m->sparse && changes->n > 0;
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
@@ -12671,9 +12523,8 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     return bits * n / total;
 }
 
-/* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
- * elements: the block itself. Returns 0 if there is no room, which cannot happen (see
- * workspace.h). */
+/* A sample of a block and of its prediction; of a block of up to 8192 elements: the block itself.
+ * Returns 0 if there is no room, which cannot happen (workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
@@ -12705,22 +12556,17 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* The layout of a delta of wide elements whose changes are not listed. If most are zero it is
- * sparse, or each of their planes would say again which ones are. Else the lowest planes that are
- * noise in spite of the prediction stay in natural order: to group them would save nothing. (Of two
- * bytes, only few have a second one.) */
+/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
+ * it is sparse, or each of their planes would say again which ones are. Else the lowest planes that
+ * are noise in spite of the prediction stay in natural order: to group them would save nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
-                               const lmc__block *sample)
+                               const lmc__block *sample, size_t n_equal)
 {
     const unsigned width = sample->width;
     const lmc__grouping one = {1, 0, {0}};
     lmc__classes planes; /* of the residuals, as those of a single class */
-    size_t i, n_equal = 0;
     unsigned p;
     if (!sample->may_group || width <= 2) return;
-    for (i = 0; i < sample->n; i++)
-        n_equal +=
-            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
     delta->sparse = n_equal > sample->n / 2;
     if (delta->sparse || delta->grouping.n_classes == 1) return;
     for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
@@ -12735,25 +12581,6 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     }
 }
 
-/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
-                                      const lmc__block *block, const lmc__block *sample)
-{
-    lmc__changes changes = {{NULL, NULL, NULL}, 0, 0};
-    size_t i, n_changed = 0;
-    if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
-    for (i = 0; i < sample->n; i++)
-        n_changed += lmc__load_element(sample->src, i, sample->width) !=
-                     lmc__load_element(sample->base, i, sample->width);
-    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, &changes.crc, list, block->n / LMC__SPARSE_ONE_IN, block->src,
-                                block->base, block->n, block->width);
-    if (n_changed == SIZE_MAX) return changes;
-    changes.list = *list;
-    changes.n = n_changed;
-    return changes;
-}
-
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
  * more; or only trying both ways will tell. put_block.h does what it says.
  *
@@ -12764,22 +12591,21 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed 
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. At level max both ways are tried unless
- * the delta takes less than half, so that a block never gets larger by its prediction.
- *
- * The estimates for both ways come from one sample and are off by some percent, so they decide only
- * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
- * after all is compared with the other way. */
+/* How to code a block against its prediction, and whether. The estimates for both ways come from
+ * one sample and are off by some percent, so they decide only where they differ by an eighth. At
+ * level max both ways are tried unless the delta takes less than half, so that a block never gets
+ * larger by its prediction. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
     const int is_max = block->level >= LMC_LEVEL_MAX;
-    const unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u;
-    const size_t n = block->n;
-    const size_t room = n / LMC__SPARSE_ONE_IN;
+    const size_t n = block->n, room = n / LMC__SPARSE_ONE_IN;
     uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changes *const changes = &delta->changes;
+    uint64_t direct, border;
+    size_t n_equal;
+    lmc__merging m;
     lmc__changed list;
-    uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
@@ -12791,15 +12617,25 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
+    m.classes = e->scratch->keys;
+    m.merged = &e->scratch->merged;
+    m.n = n;
+    n_equal = lmc__count_keys(&m, &sample);
+    memset(changes, 0, sizeof *changes);
+    /* sparse is a kind of Grouping */
+    if (block->may_group && sample.n - n_equal <= sample.n / (LMC__SPARSE_ONE_IN - 4)) {
+        changes->n = e->k->list_changes(e->k, &changes->crc, &list, room, block->src, block->base,
+                                        n, block->width);
+        if (changes->n != SIZE_MAX) changes->list = list;
+    }
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->changes.list.place) lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.list.place ? behind_list : top;
-    worth = is_max ? direct / 2 : direct - direct / 8;
-    delta->worth = (size_t)(worth / 8);
+    lmc__choose_classes(&m, delta, block, n_equal);
+    if (!changes->list.place) lmc__choose_layout(e, delta, &rows, &sample, n_equal);
+    e->stack.top = changes->list.place ? behind_list : top;
+    border = is_max ? direct / 2 : direct - direct / 8;
+    delta->border = (size_t)(border / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
-    return delta->bits < worth ? LMC__DELTA : LMC__EITHER;
+    return delta->bits < border ? LMC__DELTA : LMC__EITHER;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -12963,34 +12799,6 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* The mask of a class. */
-static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned c)
-{
-    const size_t n = g->n_of[c], k = g->n_coded[c];
-    uint8_t *const top = e->stack.top, *mask;
-    size_t j;
-    int done;
-    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, 1);
-    if (lmc__has_mode(0, n) && k && k <= n >> LMC__GAPS_RARE_SHIFT) {
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
-        if (size < (n + 7) / 8) {
-            if (size + 1 > (size_t)(e->end - e->out)) return 0;
-            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s);
-            lmc__put_listed_gaps(e->out + 1, size, g->ones[c], k, s);
-            e->out += size + 1;
-            return 1;
-        }
-    }
-    mask = lmc__push_list(&e->stack, (n + 7) / 8);
-    if (!mask) return 0;
-    memset(mask, 0, (n + 7) / 8);
-    for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
-    done = lmc__put_list_mask(e, 0, mask, n, k, 1);
-    e->stack.top = top;
-    return done;
-}
-
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
  * the elements. That takes as long as the first time, but it happens only where a sample was
  * unlucky; a copy of each list would cost every block something. Those that are written already are
@@ -13053,7 +12861,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
+        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
+                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+            return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)
@@ -13066,8 +12876,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 /* == codec/put_block.h ========================================================================= */
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
- * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_block_bound says.
+ * smallest as far as that is known without trying everything.
  *
  * The elements may change meanwhile, for a training loop does not wait. What is written must decode
  * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
@@ -13075,60 +12884,57 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
  * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
  * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
- * is found to have changed is as one that did not get smaller: it is stored, as it is then.
+ * is found to have changed is stored, as it is then.
  *
- *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    at a level, or better by one below     this file
+ *     lmc__encode_block      header, "stored"                      this file
+ *     lmc__encode_payload    at a level, or better by one below    this file
  *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
- * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
+ * The bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
- * caller. */
-static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                               const lmc__block *block)
+/* Without the prediction, in at most cap bytes and in less than the elements have: in planes. All
+ * three functions return how the block is coded; payload_size is 0 if it does not fit, and what
+ * lies at dst is overwritten all the same. */
+static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                            const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
+    lmc__block_coding coding;
     e->worth = lmc__get_effort(block->level)->direct_worth;
-    memset(coding, 0, sizeof *coding);
-    coding->layout = LMC__LAYOUT_PLANES;
-    coding->order = block->own;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &coding->content_crc);
-    coding->has_sum = block->sum && coding->payload_size;
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.order = block->own;
+    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc);
+    coding.has_sum = block->sum && coding.payload_size;
     e->stack.top = top;
+    return coding;
 }
 
-/* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same. */
-static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                             const lmc__block *block, const lmc__delta *delta)
+/* The same against the prediction. */
+static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                           const lmc__block *block, const lmc__delta *delta)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t content_crc;
-    size_t payload_size;
+    lmc__block_coding coding;
     e->worth = lmc__get_effort(block->level)->delta_worth;
-    payload_size = lmc__put_delta(e, dst, cap, block, delta, &content_crc);
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.order = delta->order;
+    coding.is_predicted = 1;
+    coding.grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
+                      delta->grouping.n_natural << LMC__NATURAL_SHIFT;
+    coding.payload_size = lmc__put_delta(e, dst, cap, block, delta, &coding.content_crc);
     e->stack.top = top;
-    if (payload_size == 0) return 0;
-    coding->layout = LMC__LAYOUT_PLANES;
-    coding->order = delta->order;
-    coding->is_predicted = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
-                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
-    coding->content_crc = content_crc;
-    coding->payload_size = payload_size;
-    coding->has_sum = 0;
-    return 1;
+    return coding;
 }
 
-/* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
- * that most blocks are coded once:
+/* In the smaller of two ways. A sample is asked for a verdict first, so that most blocks are coded
+ * once:
  *
  *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
  *   2  else without the prediction: the best so far
@@ -13141,50 +12947,55 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *     EITHER     2, 3                                                in between
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
-static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                 size_t cap, const lmc__block *block)
-{
-    lmc__delta delta;
-    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
-    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
-    if (verdict == LMC__DELTA) {
-        too_small = delta.worth;
-        if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
-    }
-    lmc__encode_direct(e, coding, dst, cap, block);
-    best = coding->payload_size ? coding->payload_size : SIZE_MAX;
-    if (verdict == LMC__DIRECT || best <= too_small) return;
-    if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
-    if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
-}
-
-/* A level above the default makes most blocks smaller than the one below it does. It is not sure
- * to: a sample may be luckier than all counts, and with other classes a delta may be larger. So all
- * levels from the default on are tried in turn, and the smallest stays. */
-static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                size_t cap, const lmc__block *block)
+static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                              const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block trial = *block;
-    enum lmc_level best_level;
-    size_t best;
-    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
-    lmc__encode_at_level(e, coding, dst, cap, &trial);
+    lmc__delta delta;
+    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    lmc__block_coding direct, by_delta;
+    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    by_delta.payload_size = 0;
+    if (verdict == LMC__DELTA) {
+        too_small = delta.border;
+        by_delta = lmc__encode_delta(e, dst, lmc__min(cap, too_small), block, &delta);
+    }
+    if (!by_delta.payload_size) {
+        direct = lmc__encode_direct(e, dst, cap, block);
+        best = direct.payload_size ? direct.payload_size : SIZE_MAX;
+        if (verdict != LMC__DIRECT && best > too_small) {
+            by_delta = lmc__encode_delta(e, dst, lmc__min(cap, best - 1), block, &delta);
+            if (!by_delta.payload_size && direct.payload_size)
+                direct = lmc__encode_direct(e, dst, cap, block);
+        }
+    }
     e->stack.top = top;
-    best = coding->payload_size;
+    return by_delta.payload_size ? by_delta : direct;
+}
+
+/* A level above the default makes most blocks smaller than the one below it does, but is not sure
+ * to: a sample may be luckier than all counts. So all levels from the default on are tried in turn,
+ * and the smallest stays. */
+static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                             const lmc__block *block)
+{
+    lmc__block trial = *block;
+    lmc__block_coding coding, best;
+    enum lmc_level best_level;
+    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
+    coding = best = lmc__encode_at_level(e, dst, cap, &trial);
     best_level = trial.level;
     while (trial.level < block->level) {
         trial.level = (enum lmc_level)((int)trial.level + 1);
-        lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, &trial);
-        e->stack.top = top;
-        if (coding->payload_size == 0) continue;
-        best = coding->payload_size;
+        coding = lmc__encode_at_level(
+            e, dst, best.payload_size ? lmc__min(cap, best.payload_size - 1) : cap, &trial);
+        if (!coding.payload_size) continue;
+        best = coding;
         best_level = trial.level;
     }
-    if (coding->payload_size || !best) return;
-    trial.level = best_level;
-    lmc__encode_at_level(e, coding, dst, cap, &trial);
-    e->stack.top = top;
+    if (coding.payload_size || !best.payload_size) return best;
+    trial.level = best_level; /* what was tried last has overwritten it */
+    return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
 /* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
@@ -13202,59 +13013,50 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
-/* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
- * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
- * that has to be stored; a payload is only ever made as large as there is room. */
-static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                         size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype, int may_group,
-                                         enum lmc_level level, uint32_t number, void *ws,
-                                         size_t ws_size, uint64_t *sum, int *has_sum)
+/* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
+ * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
+ * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
+ * a block that has to be stored; a payload is only ever made as large as there is room. */
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
+                                         size_t ws_size)
 {
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;
     lmc__encoder e;
     lmc__block block;
     size_t cap;
 
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    block.src = src;
-    block.base = base;
-    block.level = level;
-    block.sum = sum;
-    block.may_group = may_group;
-    block.width = lmc_dtype_width(dtype);
-    block.order = lmc__order_of(dtype, 0);
-    block.own = lmc__order_of(dtype, 1);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.order, &block.own);
-    block.n = size / block.width;
-    lmc__encode_payload(&e, &coding, payload, cap, &block);
-    if (has_sum) *has_sum = coding.payload_size && coding.has_sum;
+    lmc__set_block(&block, job->src, job->src_size, job->dtype);
+    block.base = job->base;
+    block.level = job->level;
+    block.sum = job->sum;
+    block.may_group = !job->is_ungrouped;
+    if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
+    coding = lmc__encode_payload(&e, payload, cap, &block);
+    job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
-        coding.order = LMC__ORDER_NONE;
-        coding.payload_size = size;
-        coding.content_crc = lmc__store_elements(k, payload, src, size);
+        if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
+        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+        coding.payload_size = job->src_size;
+        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
     }
-    lmc__put_block_header(out, &coding, block.width, block.n, k, number);
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
-/* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. The workspace belongs to the call: what it held before
- * does not matter, and nothing in it is of use afterwards. */
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
+ * and the workspace. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
 {
     lmc_block_options o;
+    lmc__job job;
     unsigned width;
     if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -13264,161 +13066,35 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
     if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
-    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.number, ws,
-                             ws_size, NULL, NULL);
+    memset(&job, 0, sizeof job);
+    job.src = (const uint8_t *)src;
+    job.src_size = size;
+    job.base = (const uint8_t *)o.prediction;
+    job.dst = (uint8_t *)dst;
+    job.dst_size = dst_cap;
+    job.dtype = o.dtype;
+    job.level = o.level;
+    job.number = o.number;
+    LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
+    *dst_size = job.dst_size;
+    return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
-
-/* == codec/get_gaps.h ========================================================================== */
-
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
- *
- *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
- *
- * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
- * is the sum of all quotients up to j. With the sum of the low parts up to there,
- *
- *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
- *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
- *
- * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
-
-/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
- * for what is behind the end. */
-LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
-{
-    const size_t first = at / 8;
-    uint8_t rest[8] = {0};
-    if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
-    memcpy(rest, p + first, size - first);
-    return lmc__load64(rest) >> (at & 7);
-}
-
-typedef struct lmc__gaps {
-    unsigned s, polarity;
-    size_t k, n;              /* positions in all, and what each is less than */
-    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
-    const uint8_t *quotients; /* size: bytes of the payload from there on */
-    size_t low_size, room, size;
-    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word; /* of low parts; ones that were read but not used */
-} lmc__gaps;
-
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
- * of a mask of n bits. mode is one of gaps. */
-static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
-                                      unsigned mode, size_t n)
-{
-    memset(g, 0, sizeof *g);
-    g->s = (mode - LMC__MASK_GAPS) >> 1;
-    g->polarity = (mode - LMC__MASK_GAPS) & 1;
-    g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
-    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
-    g->low = in + 3;
-    g->low_size = (g->k * g->s + 7) / 8;
-    g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
-    g->quotients = g->low + g->low_size;
-    g->size = g->room - g->low_size;
-    return LMC_OK;
-}
-
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
- * may be anything. */
-static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
-{
-    const lmc__gaps own = *g; /* copies, which no store can change */
-    const unsigned s = own.s;
-    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
-    uint64_t word = own.word, sum = own.sum, position = 0;
-    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
-    unsigned bit = 0;
-    for (;;) {
-        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
-        while (word != 0) {
-            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
-            const uint64_t low = low_at / 8 + 4 <= own.room
-                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
-                                     : lmc__load_bits(own.low, own.room, low_at);
-            bit = lmc__lowest_bit(word);
-            word &= word - 1;
-            low_at += s;
-            sum += low & low_bits;
-            position = ((uint64_t)(first + bit - j) << s) + sum + j;
-            j++;
-            positions[i++] = (uint32_t)position;
-            if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
-                g->word = word;
-                g->sum = sum;
-                g->at = at;
-                g->j = j;
-                g->bit = first + bit;
-                return LMC_OK;
-            }
-        }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
-        word = lmc__load_bits(own.quotients, own.size, 8 * at);
-        at += 8;
-    }
-}
-
-/* When all positions are done: the end of the code, to *in. */
-static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
-{
-    const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
-    *in = g->quotients + size;
-    return LMC_OK;
-}
-
-/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
- * behind the mode byte; *in is moved behind it. */
-static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
-                                     size_t n, uint8_t *list)
-{
-    uint32_t positions[128];
-    lmc__gaps g;
-    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
-    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
-    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
-    while (g.j < g.k) {
-        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
-        size_t i;
-        LMC__TRY(lmc__get_positions(&g, positions, count));
-        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
-    }
-    return lmc__close_gaps(&g, in);
-}
 
 /* == codec/get_list.h ========================================================================== */
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
- * A node's children are read first, the left one and then the right one, and merged by its mask:
- * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ * A node's children are read first, the left one and then the right one, and merged by its mask.
+ * How many elements a child has, the mask says by its bits.
  *
- * Safety: the input is not trusted, and these functions are all that walks it. Each read is
- * preceded by one comparison with what is left. Nothing that is read becomes an address or a
- * length, but two: the number of ones of a mask, which is at most the n that is known already,
- * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
- * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
+ * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
+ * is at most the n that is known already, because all bits behind n are checked to be zero; and the
+ * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
+ * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
- * up the block, and stack and scratch are set anew for the next one. */
+/* What all functions that read a payload pass on. After an error it is of no use. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -13463,14 +13139,9 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
- * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
- * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
- * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
- * (lmc__has_mode).
- *
- * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
- * too, but bytes.) */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
+ * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
+ * behind the last one must be zero: so a mask can be written in one way only. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -13507,14 +13178,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
 }
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to.
+ * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
+ * list is free for what they are merged to.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
- * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
- * the sizes of the children rest on. */
+ * A side that is one symbol has no list, and takes nothing from the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -13540,25 +13209,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n.
+/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
  *
- * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
- *
- *     this node       wants its elements in list; spare is free
- *     its children    want theirs in spare, one behind the other; list is free for them
- *     their children  want theirs in list ...
- *
- * and on the way back each merge reads from one buffer and writes to the other. A child has as much
- * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
- * bytes behind a list: of the left child that may be the start of the right one, which is made
- * later, so left comes first.
- *
- * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before.
- *
- * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
- * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 6.2, case 3). */
+ * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
+ * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
+ * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
+ * the start of the right one, so left is made first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13593,10 +13249,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
- * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
- * the tree itself is not described in any other way. The first and the last symbol must have a
- * code, or one tree could be written in many ways. */
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
+ * symbols that have a code, and four bits for the length of each. The first and the last symbol
+ * must have a code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -13622,38 +13277,25 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
- * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
- * root->mask NULL: it is in list. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    const lmc__tree *const tree = &d->scratch->trees[0];
-    lmc__node node;
-    LMC__TRY(lmc__get_tree_header(d, has_escape));
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) {
-        root->mask = NULL;
-        return lmc__get_node(d, node, list, spare, n);
-    }
-    return lmc__get_sides(d, node, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack.
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
+ * of input are behind it, or on the stack.
  *
  *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
- *     tree       merged, on the stack   header, masks
+ *     tree       on the stack           header, masks
  *
- * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+ * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
+ * stack, and root->row is the list. The planes of a block are merged on the way to the elements
+ * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
+ * first. */
+static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
+                                       size_t slack, lmc__merged *root)
 {
+    const lmc__tree *const tree = &d->scratch->trees[0];
     unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
+    uint8_t *list;
+    lmc__node node;
     LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
     mode = *d->in++;
     LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
@@ -13664,23 +13306,48 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
-        side->list = lmc__take(d, n);
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
+        const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
         LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        side->list = raw;
+        if (left >= n + slack) return LMC_OK;
+        side->list = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
         memcpy(list, raw, n);
         return LMC_OK;
     }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
+    if (root->mask) d->k->merge(root->row, root->mask, n, root->left, root->right);
+    root->mask = NULL;
+    side->list = root->row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_tree_header(d, mode == LMC__PLANE_TREE_ESCAPE));
+    node = lmc__root_of(tree, 0);
+    return lmc__get_flat_depth(tree, node) ? lmc__get_node(d, node, list, spare, n)
+                                           : lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* The same, merged. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    lmc__merged root;
+    root.mask = NULL;
+    LMC__TRY(lmc__begin_list(d, side, spare, n, LMC__PAD, &root));
+    if (root.mask) {
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
     return LMC_OK;
+}
+
+/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
+{
+    uint8_t *row;
+    if (side->list) return side->list;
+    row = lmc__push_list(&d->stack, n);
+    if (row) memset(row, side->value, n);
+    return row;
 }
 
 /* == codec/get_planes.h ======================================================================== */
@@ -13693,53 +13360,15 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * What is saved is memory traffic. A plane that was merged by itself would be written once and read
- * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
- * the upper one a tree: then no plane is ever written as a whole.
+ * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
+ * written as a whole.
  *
- * Every read of the payload is checked before the join; the join itself reads rows that are known
- * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
- * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
- * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first.
+ * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
+ * as it was; one that only its CRC betrays does not. order: of the block's header.
  *
- * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
- * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
- * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
- * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
-static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
-                                      uint8_t *spare, size_t n, lmc__merged *root)
-{
-    unsigned mode;
-    uint8_t *list;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
-        *row = lmc__take(d, n);
-        LMC__CHECK(*row, LMC_ERR_CORRUPT);
-        return LMC_OK;
-    }
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    if (mode != LMC__PLANE_CONSTANT && root->mask) {
-        d->k->merge(root->row, root->mask, n, root->left, root->right);
-        root->mask = NULL;
-    }
-    *row = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        memset(list, *d->in++, n);
-        return LMC_OK;
-    }
-    root->plane = p;
-    root->row = list;
-    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
-}
-
-/* order: of the block's header. The whole payload must be used up before the join: what is left
- * over is an error that must not be found after the output is written. */
+ * The last tree of the block is the one that the join merges; encoders make it the top plane's.
+ * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
+ * rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -13749,7 +13378,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
+        if (root.mask && side.list == root.row) root.plane = p;
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
+    }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
@@ -13770,10 +13405,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
- * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
- * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
- * so: the pads and marks would need a bound of their own. */
+ * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
+ * bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -13784,21 +13417,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -13806,6 +13424,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -13820,8 +13439,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 
@@ -13862,13 +13483,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = side.list;
-        if (!side.list) { /* a constant; join wants rows */
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, side.value, n);
-            planes.row[p] = list;
-        }
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
@@ -13919,21 +13535,13 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class
- *     payload    -> lists of each class and plane, as long as that
- *     prediction, lists -> residual by residual -> elements, CRC
- *
- * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
- * the list of its class and adds it.
- *
- * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
- * of them, before it writes at the same place, and nothing reads that place later: the lists lie
- * elsewhere, and the classes were counted before.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
- */
+ *
+ * The prediction is read twice: by the kernel count_classes, for how many elements each class has
+ * says how long its lists are; then by ungroup, which takes each element's residual from the list
+ * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
+ * place, so the output may be the prediction itself. */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
  * are good until the block is done. Natural planes are sides of class 0, of n elements. */
@@ -13947,9 +13555,7 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
- * (block_header.h). */
+ * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -13979,9 +13585,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
- * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
- * where all are, the list is used as it is. */
+ * a sparse block leaves out are zeros, merged in by the class's mask. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -14004,9 +13608,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 }
 
 /* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
- * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
- * nobody asks for. */
+ * made, so all that is wrong with the payload is found while dst is untouched. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -14054,86 +13656,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/quant_params.h ====================================================================== */
-
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
- *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
- *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
- *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
- *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
- * machine's registers and no option of a compiler can change it. The limits of scales keep it
- * normal and finite.
- *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction, which the decoder has, too. For the first
- * moment of an optimizer that is the second moment, and the points are updates.
- *
- * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others.
- *
- * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
- *
- *   symbol      0    1     2     3     4    5     6     7     and so on
- *   q                -3    -2    -1    0    1     2     3
- *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
- *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
- * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
- *
- * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
- * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
- *
- * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
- * of reach): it is stored as it is. */
-
-/* The head of a quantised block's payload. */
-#define LMC__QUANTIZED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTIZED_STRIP 1024u
-
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
-typedef struct lmc__quant_params {
-    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
-    uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
-} lmc__quant_params;
-
-#ifndef LMC_NO_QUANTIZE
-
-/* n elements as F32: src itself if they are, or else `wide`. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-#endif
-
 /* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md). Their payload is
@@ -14143,13 +13665,11 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *      |            |                                                             |
- *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *      +--> with is_recovered compared, in the end, with what was restored
+ *                   |                                                             |
+ *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
  * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
- * those that came in.
+ * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
  *
  * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
  * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
@@ -14158,18 +13678,15 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    /* The prediction of as many elements, as the decoder will have it; or NULL. */
-    const uint8_t *second;
-    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
-     * and blocks may begin within one. */
-    uint64_t first;
+    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
+    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
- * go on across blocks: a block's first group is what is left of the one that it begins in. */
+/* The scale of element number first of the tensor; returns how many of n elements share it: of a
+ * block's first group what is left of it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -14178,9 +13695,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
- * run of elements of one scale is one call of the kernel. Returns how many symbols are
- * LMC__EXCEPTION. */
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only.
+ * Returns how many symbols are LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -14212,29 +13728,19 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way.
- *
- * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
- * and whose elements to the block's content; lmc_quantizer_apply, which keeps the elements and
- * throws the codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is
- * measured, what is quantised in place and what is decoded are the same. */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
+ * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
+ * a fit that measures what is lost (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
-    /* At most LMC__QUANTIZED_STRIP elements. */
-    lmc__quant_source source;
-    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
-    uint8_t *dst;
-    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
-    uint16_t *symbols;
-    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
-    uint8_t *high, *low;
+    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
+    uint8_t *dst;             /* what decoding will give; may be source.elements */
+    uint16_t *symbols;        /* the nearest ones; LMC__EXCEPTION tells where exceptions are */
+    uint8_t *high, *low;      /* the codes, of exceptions those of zero; low may be NULL */
 } lmc__quant_strip;
 
 /* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
- * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
- *
- * An exception takes the code of zero, which every table and every grid has; what is restored from
- * it is overwritten. */
+ * will be restored: in `room`, a strip's, or the strip's own where nothing differs. An exception
+ * takes the code of zero, which every table and every grid has. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -14257,64 +13763,39 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
- * need a copy, for that may be where they came from; strips without any, which is nearly all, are
- * spared it. */
-static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
-                                const lmc__quant_strip *strip)
-{
-    const lmc__quant_source *const in = &strip->source;
-    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
-    uint16_t room[LMC__QUANTIZED_STRIP];
-    const size_t exceptions =
-        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
-    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
-    size_t i;
-    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
-    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
-        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
-    return exceptions;
-}
-
-/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
- * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is.
+/* Returns the number of exceptions, which dst has as they came. BF16 are widened, restored as F32,
+ * and rounded as the decoder rounds them. `restored` first holds the predictions of BF16: each is
+ * used before it is overwritten.
  *
- *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
- *     predictions --------> restored ----------------^  (their room is taken over) */
-static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
-                                 const lmc__quant_strip *strip)
+ *     elements --> x --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions -----> s -----------------------^
+ *
+ * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
+ * these round to the same. Hence a writer may be given elements that were quantised in place. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
     const size_t n = in->n;
     uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
-    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
-    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint8_t *const x = lmc__widen(wide, in->elements, n, q->width);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, n, q->width) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, n);
     const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
     size_t i;
-    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, n);
+    for (i = 0; i < n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < n; i++) {
+    if (q->width == 4) memcpy(dst, restored, 4 * n);
+    for (i = 0; i < n && q->width == 2; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
         lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
-}
-
-/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
- * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
- * the same. Hence a writer may be given elements that were quantised in place before. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
-                                  const lmc__quant_strip *strip)
-{
-    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
 }
 
 /* Part of a block: n elements from number i on. */
@@ -14334,16 +13815,14 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
  *
- * Positions are at their place already. Values begin behind the most positions that fit together
- * with their values; when the number of exceptions is known, they are moved down. */
+ * When their number is known, the values are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
- * the strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend. elements: where the strip was restored to. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -14359,10 +13838,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache.
- *
- * The elements and the prediction may change meanwhile (put_block.h). The prediction is
- * source->second, restored if it was quantised itself: a strip of it is copied first. */
+ * The elements and the prediction may change meanwhile (put_block.h): a strip of the prediction is
+ * copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
@@ -14392,10 +13869,9 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
- * stored. */
+/* The payload's head, and the table behind it without its entry 0. Fields that do not apply are 0.
+ * The first group is what is left of the group in which the block begins. get_quantised.h has the
+ * offsets as a table. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -14422,8 +13898,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
- * constant. Returns 0 if there is no room. */
+ * and one of their high ones. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
@@ -14441,16 +13916,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block, in the order of the picture above. content: a list of as many
- * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
- * lists come last, because their size is known when they are written, while exceptions must be
- * counted first.
+/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
+ * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
+ * does not fit in cap.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
- * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
- * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
- * even if there is no room for exceptions, because content needs the whole pass anyway. */
+ * then each list is coded by itself, from a copy (lmc__put_list): codes are never made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)
@@ -14482,75 +13953,74 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+/* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
  * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements are the truth: they were quantised before, and what is coded must
- * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss.
+ * With is_recovered the elements were quantised before, and what is coded must be exactly they.
  *
  *     payload fits   is_recovered   restored = elements   the block is
  *          1              0               any             quantised
  *          0              0               any             its restored elements, stored
  *          1              1               yes             quantised
  *       otherwise         1                               coded without loss, from the elements */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t size = source->n * q->width;
+    const lmc__quant_params *const q = job->quant;
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = job->src_size;
+    lmc__quant_source source;
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
     lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
-    e.worth = lmc__get_effort(level)->direct_worth;
+    e.worth = lmc__get_effort(job->level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
+    source.elements = job->src;
+    source.second = job->base;
+    source.first = job->first_element;
+    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
-        lmc__put_quantized(&e, q, payload, cap, source, restored, level, &coding.content_crc);
-    /* The workspace is given up and used again: source lies elsewhere. */
-    if (q->is_recovered &&
-        (coding.payload_size == 0 || memcmp(restored, source->elements, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, number, ws, ws_size,
-                                 NULL, NULL);
+        lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
+    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+        lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
+        enum lmc_status status;
+        lossless.base = NULL;
+        lossless.dtype = q->width == 2 ? LMC_BF16 : LMC_F32;
+        lossless.sum = NULL;
+        status = lmc__encode_block(k, &lossless, ws, ws_size);
+        job->dst_size = lossless.dst_size;
+        return status;
+    }
     if (coding.payload_size) {
         coding.layout = LMC__LAYOUT_QUANTIZED;
         coding.is_predicted = q->is_predicted;
     } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
         coding.payload_size = size;
         memcpy(payload, restored, size);
     }
-    lmc__put_block_header(out, &coding, q->width, source->n, k, number);
+    lmc__put_block_header(job->dst, &coding, q->width, source.n, k, job->number);
     *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
- * how the library was configured. */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+/* There are no quantisers, so no block asks for one. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
-    (void)number, (void)ws, (void)ws_size, (void)content;
+    (void)k, (void)job, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
 
@@ -14564,12 +14034,9 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
  *
  * In this order it is checked: each number of the head by itself, then against the others, then the
  * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size once for all. Only then elements are restored, and from
- * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
- * hold is compared with what there is before a pointer moves.
- *
- * Strips go through the first cache:
+ * code is compared with the table's size. Only then elements are restored, and from there on
+ * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Strips go through the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -14577,22 +14044,14 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
- * they are good as long as both are. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
-     * reaches. */
-    lmc__quant_params params;
-    /* Elements of the block in its first group. All groups after it have group_size elements, but
-     * for the last. */
-    uint32_t first_group;
+    lmc__quant_params params; /* without codes, scales and the grid's n_points */
+    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
     uint32_t n_exceptions;
-    /* 0 where elements have scales of their own. */
-    size_t n_groups;
-    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
-    const uint8_t *positions, *values;
-    /* Of the groups: low bytes, high bytes. */
-    lmc__side scales[2];
+    size_t n_groups;                   /* 0 where elements have scales of their own */
+    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 #ifndef LMC_NO_ENCODER
@@ -14617,9 +14076,7 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
- * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
- * Bias + half of any float. */
+ * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -14672,12 +14129,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only, and exceptions are met in one pass.
- *
- * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
- * are the upper halves of floats; their range keeps every point normal and finite, whatever the
- * symbol, so restoring needs no check of its own. */
+ * only. Table, positions and values are compared with what is left of the payload at once:
+ * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
+ * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -14714,8 +14168,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 
 #if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
- * decoder of their own, and nothing of how a payload is laid out. */
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -14733,11 +14186,9 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 #endif
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
- *
- * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
- * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
- * parts are at most 127. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
+ * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
+ * is more in any case (or); else a byte without it never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -14752,8 +14203,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
- * is made anew for each strip: it stays in the cache, where a list of it would not. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -14764,17 +14214,13 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
  * may be the same; or NULL where scales are of groups.
  *
- * Three counters go along with i, the strip's first element: the group at hand and the element at
- * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met.
- *
  *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
  *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
  *
- * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
- * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
- * where four were read, always at or before the next ones. */
+ * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
+ * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
+ * before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -15224,168 +14670,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 #endif
 
-/* == quantise/clusters.h ======================================================================= */
-
-/* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
- * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
- * best clustering are intervals.) All in integers, so every machine finds the same cells.
- *
- * Cost. With sums of counts, of count * i and of count * i^2 over all bins before, the cost of a
- * cell takes three subtractions and a division: sum of squares less sum^2 / count. It is rounded
- * up to a whole number, so what is found is the least within one for each cell.
- *
- * Cells at a price. Say that each cell costs a price more. Then the best cut of the first i bins is
- *
- *   best[i] = min over begin < i of  best[begin] + cost(begin, i) + price
- *
- * and k is gone. The cost is a Monge array, cost(a, c) + cost(b, d) <= cost(a, d) + cost(b, c) for
- * a <= b <= c <= d, so a later begin that is once better than an earlier one stays better for all
- * later ends. A queue then holds, for the ends still to come, which begin is best from where on; a
- * new begin takes over at the end of the queue, from a place that is found by halving. That is
- * O(n log n) in time, O(n) in memory (Galil, Park: A linear-time algorithm for concave
- * one-dimensional dynamic programming, 1990).
- *
- * The price. The least cost for k cells falls convexly as k grows, again by Monge, so each price
- * has a number of cells that is best, fewer the higher the price: the price is found by halving,
- * and the cells are the best of their number. Several numbers are best at once only at single
- * prices, where the queue takes one of them: then there are fewer than k cells, which are the best
- * of theirs. Some dozen prices are tried. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-
-#define LMC__MAX_BINS 4096u
-/* Sum of counts: sums of count * i^2 stay below 2^43, and the square of count * i, which is 2^31 at
- * most, below 2^64. */
-#define LMC__MAX_COUNT ((uint32_t)1 << 19)
-
-/* Arrays of sums and of results have an entry for each number of bins from the first, 0 to n. */
-typedef struct lmc__clusters {
-    size_t n;
-    uint32_t count[LMC__MAX_BINS + 1];
-    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];      /* the least cost, prices included */
-    uint16_t begin[LMC__MAX_BINS + 1];     /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1];     /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1]; /* the queue: begins, in ascending order, */
-    uint16_t from[LMC__MAX_BINS + 1];      /* and the first end for which each is best */
-} lmc__clusters;
-
-/* Counts are halved until their sum is in range; bins that have any keep at least one. */
-static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0;
-    unsigned shift = 0;
-    size_t i;
-    for (i = 0; i < n; i++) total += counts[i];
-    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
-    c->n = n;
-    c->count[0] = 0;
-    c->sum[0] = c->square[0] = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
-        c->count[i + 1] = c->count[i] + count;
-        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
-        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
-    }
-}
-
-/* Sum of squared distances of bins [a, b) to their mean; rounded up. Distances are taken from bin
- * a: smaller numbers, whose square fits. */
-LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
-{
-    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a;
-    if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
-           sum * sum / count;
-}
-
-/* The least cost of the first `end` bins whose last cell is [begin, end), without its price. */
-LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t end)
-{
-    return c->best[begin] + lmc__cell_cost(c, begin, end);
-}
-
-/* The best cells at a price; returns their number. The queue is [head, tail).
- *
- *     ends still to come    i   i+1  ...                                  n
- *     best begin          | candidate[head] | candidate[head + 1] | ... |     all below i
- *                                             ^ from[head + 1]
- *
- * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
- * begins. Each begin enters and leaves the queue once, and is looked for by halving once:
- * n log n. */
-static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
-{
-    const size_t n = c->n;
-    size_t head = 0, tail = 1, i;
-    c->best[0] = 0;
-    c->cells[0] = 0;
-    c->candidate[0] = 0;
-    c->from[0] = 1;
-    for (i = 1; i <= n; i++) {
-        size_t j;
-        while (head + 1 < tail && c->from[head + 1] <= i) head++;
-        j = c->candidate[head];
-        c->best[i] = lmc__cut_cost(c, j, i) + price;
-        c->begin[i] = (uint16_t)j;
-        c->cells[i] = (uint16_t)(c->cells[j] + 1);
-        if (i == n) break;
-        /* i becomes a candidate. Those at the end of the queue go, if i is as good where they
-         * begin to be best: they never are. */
-        while (tail - 1 > head && lmc__cut_cost(c, i, c->from[tail - 1]) <=
-                                      lmc__cut_cost(c, c->candidate[tail - 1], c->from[tail - 1]))
-            tail--;
-        j = c->candidate[tail - 1];
-        if (lmc__cut_cost(c, i, n) <= lmc__cut_cost(c, j, n)) {
-            /* i takes over from j, after the first end for which j is best. */
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n;
-            while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (lmc__cut_cost(c, i, middle) <= lmc__cut_cost(c, j, middle)) high = middle;
-                else low = middle + 1;
-            }
-            c->candidate[tail] = (uint16_t)i;
-            c->from[tail++] = (uint16_t)low;
-        }
-    }
-    return c->cells[n];
-}
-
-/* At most k cells; returns how many. ends: of each. The first price is about half of what would be
- * right for bins of equal counts: there the cost of j cells is all / j^2, and from j to j + 1 cells
- * it falls by 2 * all / j^3. */
-static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
-{
-    const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1;
-    unsigned n = lmc__cut_cells(c, high), i;
-    size_t end;
-    while (n > k) {
-        low = high;
-        high = 4 * high;
-        n = lmc__cut_cells(c, high);
-    }
-    /* The price low has more than k cells, or is 0; high has at most k. Until they are exactly k,
-     * or the price is known to a 4096th. */
-    while (n != k && high - low > high / 4096 + 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        const unsigned found = lmc__cut_cells(c, middle);
-        if (found > k) low = middle;
-        else {
-            high = middle;
-            n = found;
-        }
-    }
-    n = lmc__cut_cells(c, high);
-    for (i = n, end = c->n; i > 0; i--) {
-        ends[i - 1] = (uint16_t)end;
-        end = c->begin[end];
-    }
-    return n;
-}
-
-#endif
-
 /* == quantise/fit_sample.h ===================================================================== */
 
 /* The state of a fit, and its sample.
@@ -15405,6 +14689,17 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
+ * kind. */
+#define LMC__MAX_BINS 4096u
+#define LMC__CELL_ROUNDS 4u
+typedef struct lmc__cells {
+    uint64_t count[LMC__MAX_BINS + 1],
+        sum[LMC__MAX_BINS + 1]; /* of counts, count * i; of bins before */
+    uint32_t means[256];        /* in 256ths of a bin */
+    uint16_t ends[256];
+} lmc__cells;
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -15421,12 +14716,9 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
-    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
-    uint32_t zeros;
-    /* Of k-means: counts of its bins, and where its cells end. */
+    /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    lmc__clusters clusters;
+    lmc__cells cells;
 } lmc__fit;
 
 /* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
@@ -15465,30 +14757,6 @@ static uint64_t lmc__get_stride(const lmc_quantizer *q)
 static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 {
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-}
-
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride. */
-static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__get_stride(q);
-    uint64_t at, seen = 0;
-    size_t i;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
 }
 
 /* The first and the last point that occur; 0, 0 if none does. */
@@ -15572,7 +14840,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
                                scale =
                                    mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
                 scales[group] = (uint16_t)(scale < largest ? scale : largest);
@@ -15674,10 +14942,8 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *   NMSE      the sum of squared changes, over the sum of squares
  *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
  *
- * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
- * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
- * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
- * no such pass: its relative errors do not depend on where the elements lie. */
+ * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
+ * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -15707,75 +14973,27 @@ static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
     return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
 }
 
-/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
- * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
- * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
- * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
-static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+/* The error of n magnitudes on a logarithmic grid, from squares12: 12 times the sum of their
+ * squared errors, in points. (An even error within one point has the mean square 1/12.) One point
+ * is `step` of the 2^23 numbers of an octave. There a float x = 2^e * m, 1 <= m < 2, is off by 2^e
+ * times the error in octaves, so by the error over m in proportion. In octaves that are evenly
+ * filled by logarithm, the mean of 1 / m^2 is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln
+ * 2) = 0.541. An update moves half as far as its second moment, by the root. */
+static lmc__q32 lmc__log_error(const lmc__fit *f, uint64_t squares12)
 {
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
-    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
-     * from units of 2^-32. */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
-    return (lmc__q32)(a >> shift);
-}
-
-/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error), times 2^32: 11818. */
-#define LMC__BF16_ERROR ((lmc__q32)11818)
-
-/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
- * number.)
- *
- * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
- * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
- * they are counted in scales themselves. */
-static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc__quant_params *const q = &f->q->params;
-    uint64_t power = 0; /* sum of squares, in points */
+    /* (step / 2^23)^2 * 0.541 / 12 in 2^-46, and squares12 / n in 2^-8; step is at most 2^24. Both
+     * are cut so that their product fits; shift: from that to units of 2^-32. */
+    const uint64_t step = f->q->params.grid.step;
+    uint64_t a = step * step / 12 * 541 / 1000, b = f->total ? squares12 * 256 / f->total : 0;
+    int shift = 46 + 8 - 32;
     lmc__q32 error;
-    uint32_t s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__root_q32(error);
-    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+    for (; a >> 32; a >>= 1) shift--;
+    for (; b >> 31; b >>= 1) shift--;
+    error = shift < 0 || a * b >> shift > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)(a * b >> shift);
+    return f->q->info.loss.measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) / 2 : error;
 }
 
-/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
- * point's width, squared, a 12th. Elements that became zero have one, too. */
-static lmc__q32 lmc__even_error(const lmc__fit *f)
-{
-    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
-    return lmc__estimate_error(f, f->total + lost);
-}
-
-/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
- * estimates were up to 0.7 % below the truth. */
+/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
@@ -15835,39 +15053,24 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
     lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
 }
 
-/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
- * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
- * its mantissa, of 8 bits, 31. */
-LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+/* The unit for elements of all groups: a 2^16th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^31 units of 64 bits. */
+static double lmc__find_unit(const lmc_quantizer *q)
 {
-    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
-    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
-}
-
-/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
- * finds the unit for the next one. */
-static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
-{
-    const uint64_t stride = lmc__get_stride(f->q);
-    uint64_t at;
+    uint16_t largest = LMC__LEAST_SCALE;
     size_t i;
-    *largest = LMC__MIN_SCALE;
-    for (at = 0; at < f->q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(f->q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) {
-            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
-            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
-        }
-    }
-    return LMC_OK;
+    for (i = 0; i < q->n_groups; i++)
+        if (q->params.scales[i] > largest) largest = q->params.scales[i];
+    return lmc__power(15 + 127 - (largest >> 7));
 }
 
 /* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
  * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
- * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
- * predicted. */
+ * would be all of them. So are zeros, which are restored as zeros. Symbols are left in f->symbols.
+ *
+ * unit: of elements that are not predicted. An update is counted in its scale, which is the divisor
+ * of the update within 6 %. It is below 2^15 scales: times 2^24, over the scale's power of two,
+ * makes 40 bits, and over twice its mantissa, of 8 bits, 31. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -15890,42 +15093,49 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     for (i = 0; i < n; i++) {
         const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
         if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
-        if (q->is_predicted)
-            lmc__add_update_loss(
-                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
-        else lmc__add_loss(sums, v, w, unit, 1);
+        if (q->is_predicted) {
+            const uint32_t scale =
+                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
+            lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)),
+                          2 * (int64_t)(0x80 | (scale >> 16 & 0x7F)));
+        } else lmc__add_loss(sums, v, w, unit, 1);
     }
 }
 
-/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
+ * stands for as many as are in a stride.
  *
- * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
- * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
- * ratio of sums in which they have no part. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+ * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
+ * additions, no width of vectors and no option of a compiler changes them. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
-    const lmc_quantizer *const q = f->q;
+    lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__get_stride(q);
+    const double unit = lmc__find_unit(q);
     lmc__losses sums = {{0, 0}, {0, 0}};
-    double unit = 1;
-    uint64_t at;
-    if (!q->params.is_predicted) {
-        uint32_t largest;
-        LMC__TRY(lmc__find_largest(f, &largest));
-        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-    }
+    uint64_t at, seen = 0;
+    memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
-        size_t i, part;
+        size_t i, j, part;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
             part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            lmc__add_losses(f, at, i, part, unit, &sums);
+            if (error) lmc__add_losses(f, at, i, part, unit, &sums);
+            else
+                (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x + 4 * i,
+                                        f->s ? f->s + 4 * i : NULL, at + i, part);
+            for (j = 0; j < part; j++) f->counts[f->symbols[j]]++;
         }
+        seen += n;
     }
-    *error = lmc__wide_fraction(sums.lost, sums.all);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    if (error) *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (error && q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
     return LMC_OK;
 }
 
@@ -15935,10 +15145,9 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
  *
- * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
- * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
- * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
- * in front of the arithmetic that they have anyway.
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it. So the
+ * tensor becomes a histogram, a table is some hundred bytes, and decoders need one lookup in front
+ * of the arithmetic that they have anyway.
  *
  *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
  *
@@ -15947,31 +15156,98 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
- * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
- * two may be rounded to one symbol. */
-static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+/* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
+static uint32_t lmc__cube_root(uint64_t v)
+{
+    uint64_t root = 0, bit;
+    for (bit = (uint64_t)1 << 20; bit; bit >>= 1)
+        if ((root | bit) * (root | bit) * (root | bit) <= v) root |= bit;
+    return (uint32_t)root;
+}
+
+static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
+{
+    return c->count[to] - c->count[from];
+}
+
+/* Cuts anew: where there are many cells, they are best if their number grows with the cube root of
+ * the density of what is in them (Panter, Dite: Quantization distortion in pulse-count modulation,
+ * 1951). Densities are those of the cells as they are. The last bin is not empty. */
+static void lmc__spread_cells(lmc__cells *c, unsigned k)
+{
+    uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
+    uint16_t ends[256];
+    size_t from = 0;
+    unsigned i, j = 0;
+    for (i = 0; i < k; i++) {
+        const uint64_t width = c->ends[i] - from;
+        weights[i] = lmc__cube_root(lmc__count_cell(c, from, c->ends[i]) * width * width << 12);
+        all += weights[i];
+        from = c->ends[i];
+    }
+    for (i = 0, from = 0; i < k; i++) {
+        for (; j < k && all * (j + 1) <= (before + weights[i]) * k; j++)
+            ends[j] =
+                (uint16_t)(from + (all * (j + 1) / k - before) * (c->ends[i] - from) / weights[i]);
+        before += weights[i];
+        from = c->ends[i];
+    }
+    memcpy(c->ends, ends, k * sizeof ends[0]);
+}
+
+/* The means of all cells, an empty one's where it is; then cells end halfway between these. */
+static void lmc__move_cells(lmc__cells *c, unsigned k)
+{
+    size_t from = 0;
+    unsigned i;
+    for (i = 0; i < k; i++) {
+        const uint64_t count = lmc__count_cell(c, from, c->ends[i]),
+                       sum = c->sum[c->ends[i]] - c->sum[from];
+        c->means[i] = count ? (uint32_t)((256 * sum + 128 * count) / count) : 256 * (uint32_t)from;
+        from = c->ends[i];
+    }
+    for (i = 0; i + 1 < k; i++)
+        c->ends[i] = (uint16_t)((c->means[i] + c->means[i + 1] + 255) / 512);
+}
+
+/* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
+ * neighbours, with small squared distances to their means. */
+static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+{
+    unsigned i, round, n_full = 0;
+    size_t bin;
+    c->count[0] = c->sum[0] = 0;
+    for (bin = 0; bin < n; bin++) {
+        c->count[bin + 1] = c->count[bin] + counts[bin];
+        c->sum[bin + 1] = c->sum[bin] + (uint64_t)counts[bin] * bin;
+        n_full += counts[bin] != 0;
+    }
+    if (n_full > k) {
+        for (i = 0; i < k; i++) c->ends[i] = (uint16_t)(n * (i + 1) / k);
+        for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__spread_cells(c, k);
+    } else { /* a cell for each; those that are left over are empty, in front */
+        memset(c->ends, 0, sizeof c->ends);
+        for (bin = n, i = k; bin > 0; bin--)
+            if (counts[bin - 1]) c->ends[--i] = (uint16_t)bin;
+    }
+    for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__move_cells(c, k);
+}
+
+/* Cells of neighbouring symbols, by bins of 2^shift symbols; centres: their means, in ascending
+ * order. Returns how many of at most k there are: the means of two may be rounded to one symbol. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
 {
     uint32_t first, last, s;
-    unsigned shift = 0, n_cells, i, n = 0;
+    unsigned shift = 0, i, n = 0;
     lmc__find_range(f, &first, &last);
-    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
-    while ((last - first) >> shift >= max_bins) shift++;
+    while ((last - first) >> shift >= LMC__MAX_BINS) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol;
-        if (count == 0) continue; /* a cell that no symbol is in needs no code */
-        /* The mean bin, plus a half: the middle of its symbols. */
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        centres[n++] = symbol;
+    lmc__find_cells(&f->cells, f->bins, ((last - first) >> shift) + 1, k);
+    for (i = 0; i < k; i++) {
+        const uint32_t symbol =
+            (uint32_t)lmc__min64(first + ((uint64_t)f->cells.means[i] << shift >> 8), last);
+        if (n == 0 || symbol > centres[n - 1]) centres[n++] = symbol;
     }
     return n;
 }
@@ -16001,19 +15277,17 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
 }
 
 /* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
- * sample and the table when coded, times 2^16. Returns the estimated error. */
-static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+ * sample and the table when coded, times 2^16. Returns 12 times the sum of squared errors, in
+ * points: see lmc__log_error. */
+static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc__quant_params *const q = &f->q->params;
     const uint32_t zero = lmc__zero_symbol(&q->grid);
-    /* 16 bins to a code are enough; of small tensors, time counts more */
-    const size_t max_bins =
-        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
     uint32_t s, codes[256] = {0}, centres[256];
     uint64_t squares12 = 0;
     unsigned n, code;
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
-    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, centres);
     lmc__set_table(q, centres, n, k);
     /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
@@ -16028,7 +15302,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     codes[0] += f->counts[0];
     *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
             ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__estimate_error(f, squares12);
+    return squares12;
 }
 
 /* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
@@ -16077,16 +15351,15 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
  * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
- * over the interval of each point; then the grid is used and the loss measured, and made finer
- * until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
+ * then a coarser one, until it is within the bound. What is reported is what was measured. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
- * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
-#define LMC__MAX_GUESSES 32u
+/* Grids that are measured, and the first ones of these, which may become coarser: so many get
+ * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
+#define LMC__MAX_COARSER 4u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -16175,9 +15448,9 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     if (step == 0) return LMC_OK;
     q->grid.step = (uint32_t)step;
     lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
+    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
                     : step >> 24                    ? LMC__Q32_MAX
                                                     : (lmc__q32)step << 8;
     fitted->found = 1;
@@ -16194,66 +15467,41 @@ static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
 }
 
 /* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+ * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
+ */
 static int32_t lmc__octaves(uint64_t ratio)
 {
     int32_t by = 0;
+    uint64_t x;
     for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
-    return by & ~(LMC__SCALE_STEP - 1);
+    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
+    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
+    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample.
- *
- * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
- * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
-static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
-{
-    unsigned guess;
-    int is_off = 0;
-    *found = 0;
-    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
-     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
-    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
-        const lmc__q32 error = lmc__even_error(f);
-        if (error <= bound) {
-            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
-                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
-            const int32_t by = lmc__octaves(ratio);
-            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
-            lmc__coarsen(f->q, by);
-        } else {
-            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
-            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_sample(f, &is_off));
-    }
-    *found = !is_off;
-    return LMC_OK;
-}
-
-/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
- * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
- * hair. */
+/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
+ * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
+ * finer, by what is missing and a step, lest the next one miss again by a hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
-    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
-    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
-    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
-        uint64_t ratio;
-        int is_off;
-        lmc__narrow_grid(f, fitted);
-        LMC__TRY(lmc__measure_loss(f, &fitted->error));
-        if (fitted->error <= bound) return LMC_OK;
-        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
-        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
-        lmc__reset_grid(&f->q->params.grid);
-        LMC__TRY(lmc__count_sample(f, &is_off));
-        if (is_off) break;
+    int is_off = 0, was_above = 0;
+    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
+        const int is_above = fitted->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
+        if (is_above && i == 0) break; /* the finest is too coarse */
+        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
+            fitted->found = 1;
+            lmc__narrow_grid(f, fitted);
+            break;
+        }
+        was_above |= is_above;
+        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
+        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     }
-    fitted->found = 0;
     return LMC_OK;
 }
 
@@ -16274,7 +15522,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
  *
  * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
@@ -16305,6 +15553,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
                  cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
+    lmc_block_options options;
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
@@ -16312,8 +15561,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, 0, ws, ws_size, NULL, NULL);
+    options = LMC_BLOCK_OPTIONS(f->options->dtype);
+    status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -16358,18 +15607,17 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
  * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+ * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
+static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, error, &is_off));
     if (is_off && grid->is_log && f->q->params.width == 4) {
         grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, &is_off));
+        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     }
     if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    f->zeros = f->counts[0];
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
@@ -16378,13 +15626,16 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
+    uint64_t squares12;
+    int is_off;
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
+    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     fitted->n_codes = q->params.table_size + 1;
     fitted->found = 1;
     return LMC_OK;
@@ -16429,7 +15680,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     if (o->bits == 0 && q->params.grid.is_log)
         LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
-        LMC__TRY(lmc__find_fine_grid(f));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
         if (q->info.is_lossless) return LMC_OK;
         if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
         else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
@@ -16507,7 +15758,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->zeros = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -16531,46 +15781,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread looks at jobs[i].status and dst_size, in order
  *
- * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
- * planned before is seen by all tasks, and what they did is seen after it. The library makes no
- * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
- * that number is their workspace.
- *
- * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
- * a lmc__job into a struct of their own (pipeline.h). */
-typedef struct lmc__job {
-    const uint8_t *src;
-    /* The prediction, as many bytes as the decoded block; or NULL. */
-    const uint8_t *base;
-    uint8_t *dst;
-    /* Encoding: of src; room at dst, then what was written there. */
-    size_t src_size, dst_size;
-
-    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
-     * the tensor that quant is of. */
-    enum lmc_dtype dtype;
-    enum lmc_level level;
-    const lmc__quant_params *quant;
-    uint64_t first_element;
-    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_sum: it was. */
-    uint64_t *sum;
-    int has_sum;
-    /* Encoding: its header says Grouping 0, for the file may have no other. */
-    int is_ungrouped;
-
-    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
-     * is all, it is decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info;
-    lmc__streaming streaming;
-    size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
-
-    uint32_t number; /* of the block in its run */
-    /* Set when the job has run. */
-    enum lmc_status status;
-} lmc__job;
+ * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
+ * and what they did is seen after it. The library takes no locks. */
 
 /* What the tasks of a wave share. */
 typedef struct lmc__wave {
@@ -16581,8 +15793,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
+ * bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -16591,6 +15803,7 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+
 /* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
@@ -16599,11 +15812,8 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
-    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1                      ? 1
-            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
-                                       : n) *
-           lmc__count_workers(parallel);
+    const size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n ? lmc__min(n, LMC__JOBS_PER_WORKER) : 1) * lmc__count_workers(parallel);
 }
 
 /* Runs task(arg, i, worker) for i below n; returns when all have returned. */
@@ -16620,30 +15830,17 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
-    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    uint8_t *const ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quant) {
-        lmc__quant_source source;
-        source.elements = job->src;
-        source.second = job->base;
-        source.first = job->first_element;
-        source.n = job->src_size / job->quant->width;
-        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->number, ws,
-                                            wave->workspace_size, &content);
-    } else
-        job->status =
-            lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                              job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
-                              job->number, ws, wave->workspace_size, job->sum, &job->has_sum);
+    job->status = job->quant
+                      ? lmc__encode_quantized(wave->k, job, ws, wave->workspace_size, &content)
+                      : lmc__encode_block(wave->k, job, ws, wave->workspace_size);
     return content;
 }
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
- * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -17029,6 +16226,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         const size_t at = (size_t)(first + n) * t->block_size,
                      room = t->dst_cap - (size_t)(place - t->dst);
         size_t slot;
+        memset(job, 0, sizeof *job);
         job->src = t->src + at;
         job->src_size = lmc__min(t->block_size, t->size - at);
         job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
@@ -17038,8 +16236,6 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->is_ungrouped = 0;
-        job->sum = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->number = (uint32_t)(first + n);
@@ -17048,46 +16244,27 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
- * the next one, behind what is packed by then. */
-static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
-{
-    uint64_t block;
-    size_t n;
-    for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->packed);
-        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
-        LMC__TRY(lmc__wave_status(&t->wave, n));
-        t->made_jobs = t->wave.jobs;
-        t->n_made = n;
-        lmc__pack_wave(t);
-    }
-    return LMC_OK;
-}
-
-/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+/* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
  *
  *     step      1            2            3
  *     encode    w0, jobs A   w1, jobs B   w2, jobs A
  *     pack                   w0, jobs A   w1, jobs B   ...
  *
  * An error ends it at once: dst is then of no use, packed or not. */
-static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
+static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
-    const lmc_parallel *const parallel = t->options->parallel;
-    const size_t slot = lmc_block_bound(t->block_size);
-    lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
+    lmc__job *const jobs = t->wave.jobs;
     uint64_t block;
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
-        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1, parallel->n_workers);
+        n = lmc__plan_wave(t, block, max_jobs, slot ? t->dst + (size_t)block * slot : t->packed);
+        lmc__run_tasks(t->options->parallel, lmc__pack_and_encode_task, t, n + 1);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
-        t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        if (slot) t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        else lmc__pack_wave(t);
     }
     lmc__pack_wave(t);
     return LMC_OK;
@@ -17111,15 +16288,9 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
         return 0;
     e.k = t->wave.k;
     e.scratch = lmc__open_workspace(&e.stack, t->wave.workspaces, t->wave.workspace_size);
-    block.src = t->src;
+    lmc__set_block(&block, t->src, lmc__min(t->size, t->block_size), options->dtype);
     block.base = (const uint8_t *)options->prediction;
-    block.width = lmc_dtype_width(options->dtype);
-    block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.order = lmc__order_of(options->dtype, 0);
-    block.own = lmc__order_of(options->dtype, 1);
-    block.level = LMC_LEVEL_DEFAULT;
-    block.may_group = 1;
-    block.sum = NULL;
+    block.may_group = 1; /* at the default level */
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
@@ -17168,13 +16339,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     t.dst = t.packed = (uint8_t *)dst;
     t.dst_cap = dst_cap;
-    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
-    else {
-        const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
-        if (dst_cap >= lmc_tensor_bound(size, t.options))
-            LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
-        else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
-    }
+    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_waves(&t, 1, 0));
+    else
+        LMC__TRY(lmc__encode_waves(
+            &t, lmc__count_jobs(options->parallel, t.block_size),
+            dst_cap >= lmc_tensor_bound(size, t.options) ? lmc_block_bound(t.block_size) : 0));
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
@@ -17688,7 +16857,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -17707,15 +16876,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -17745,6 +16908,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     if (!piece->in_tensor) return;
     lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
+}
+
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */
@@ -20772,9 +19950,10 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
- * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
- * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
+ * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
+ * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
+ * AUTO.
  *
  * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
@@ -20795,13 +19974,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* A tensor of at least this many blocks starts a run of its own. */
-#define LMC__OWN_RUN_BLOCKS 4u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
- * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+ * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_TENSOR_SIZE 4096u
 
 /* A run that several tensors share, which is not predicted, ends behind one of them, by its name
  * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
@@ -20811,12 +19986,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
- * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
- * of networks of 64 to 320 columns). */
+ * would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
-#define LMC__SPANNING_SIZE 32768u
-#define LMC__SPANNING_PREDICTED_SIZE 98304u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
@@ -21188,12 +20359,9 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
-    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
-                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
-                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (run->prediction.conversion && gap % 2 != 0) return 0;
-    if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
@@ -21219,7 +20387,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
      * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
-    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    large = lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
@@ -21235,8 +20403,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end = t->offset + t->size;
     }
-    run->is_shared =
-        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
+    run->is_shared = i - first > 1;
     return end;
 }
 
@@ -22053,19 +21220,11 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
 /* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
-    const lmc__kernels *const k = w->coder.wave.k;
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
     d->fingerprints = lmc__index_fingerprints(&w->index);
-    while (d->absorbed < file->size) {
-        const uint8_t *const at = data + (size_t)d->absorbed;
-        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
-        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
-        piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
-    }
+    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
     if (w->options.content_hashes) {
         lmc__begin_hashes(&w->hasher, file);
         LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
@@ -22185,18 +21344,23 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+{
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
 /* What the file may use, as its header says before anything of it is known. With a read_back runs
@@ -22464,7 +21628,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -22476,10 +21639,8 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
@@ -22500,7 +21661,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -22512,9 +21672,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);

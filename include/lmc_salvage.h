@@ -165,6 +165,8 @@ struct lmc_salvage {
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
+    /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc__buffer fingerprints;
     /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */
@@ -1107,103 +1109,61 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
- * not. */
-static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+/* Of a tensor, until its file has gone by: some of its bytes are lost. */
+#define LMC__HAS_LOSS 2
 
-/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the fingerprint that the index has. The digest of one that is not whole is
- * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
-static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
-                                 uint64_t end)
+/* The next bytes of the file are lost. Their tensors are marked; their digests, of whatever, are
+ * finished all the same, since that is how the digester gets to the next tensor. */
+static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
-    while (d->tensor < file->n_tensors &&
-           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const size_t tensor = d->tensor;
-        const lmc_tensor *const t = &file->tensors[tensor];
-        const int is_whole = d->tensor_done == t->size;
-        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
-        if (is_whole)
-            verdicts[1 + tensor] =
-                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
-    }
-}
-
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
- * by spans, in order. */
-typedef struct lmc__span {
-    uint64_t offset, size;
-    const uint8_t *data;
-} lmc__span;
-
-/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
-static void lmc__advance(lmc__span *span, uint64_t offset)
-{
-    if (span->data) span->data += (size_t)(offset - span->offset);
-    span->size -= offset - span->offset;
-    span->offset = offset;
-}
-
-/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
- * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
- * never whole. So a leaf is only ever made of neighbours. */
-static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
-                                lmc__span span)
-{
-    const lmc__kernels *const k = s->reader.coder->wave.k;
-    lmc__digester *const d = &s->digester;
-    const uint64_t end = span.offset + span.size;
-    while (span.size != 0) {
+    const lmc_file *const file = d->file;
+    d->absorbed += size;
+    d->planned = d->absorbed;
+    for (;;) {
         const lmc_tensor *t;
-        uint64_t part;
-        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        lmc__finish_fingerprints(d);
         if (d->tensor == file->n_tensors) return;
-        t = &file->tensors[d->tensor]; /* ends behind span.offset */
-        if (t->offset >= end) break;
-        if (span.offset < t->offset) lmc__advance(&span, t->offset);
-        part = lmc__min64(span.size, t->offset + t->size - span.offset);
-        if (span.data && span.offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
-                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
-                        (uint32_t)part);
+        t = &file->tensors[d->tensor];
+        if (t->offset >= d->absorbed) return;
+        verdicts[1 + d->tensor] = LMC__HAS_LOSS;
+        d->tensor_done = lmc__min64(t->size, d->absorbed - t->offset);
+        d->leaf_size = (uint32_t)(d->tensor_done % LMC__LEAF_SIZE);
+        if (d->tensor_done < t->size) return;
+    }
+}
+
+/* All of the file has gone by: what is whole is compared with what the index says. */
+static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
+{
+    size_t i;
+    lmc__finish_fingerprints(&s->digester);
+    if (s->is_whole) verdicts[0] = (int8_t)(s->digester.file_crc == file->crc ? 1 : -1);
+    for (i = 0; i < file->n_tensors; i++)
+        verdicts[1 + i] = (int8_t)(verdicts[1 + i] == LMC__HAS_LOSS ? 0
+                                   : memcmp(file->tensors[i].fingerprint,
+                                            s->fingerprints.data + LMC_FINGERPRINT_SIZE * i,
+                                            LMC_FINGERPRINT_SIZE) == 0
+                                       ? 1
+                                       : -1);
+}
+
+/* The next `size` bytes of the file at hand; data NULL: they are lost. */
+static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, s->file)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, s->file);
+    if (s->damage.has_index) { /* else fingerprints are not known */
+        if (s->offset == 0) {
+            lmc__begin_digester(&s->digester, file);
+            s->digester.fingerprints = s->fingerprints.data;
+            s->is_whole = 1;
         }
-        lmc__advance(&span, span.offset + part);
+        if (data) lmc__absorb_bytes(&s->digester, s->reader.coder->wave.k, data, (size_t)size);
+        else lmc__skip_lost(&s->digester, verdicts, size);
+        s->is_whole &= data != NULL;
+        if (s->offset + size == file->size) lmc__confirm_file(s, file, verdicts);
     }
-    lmc__confirm_tensors(d, file, verdicts, end);
-}
-
-/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
- * what is there is taken: once something is lost it is of no use, and not compared. */
-static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
-{
-    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
-    int8_t *const verdicts = lmc__verdicts_of(s, number);
-    lmc__digester *const d = &s->digester;
-    if (!s->damage.has_index) return; /* else fingerprints are not known */
-    if (span.offset == 0) {
-        lmc__begin_digester(d, file);
-        s->is_whole = 1;
-    }
-    if (span.data)
-        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
-    else s->is_whole = 0;
-    lmc__digest_tensors(s, file, verdicts, span);
-    if (span.offset + span.size == file->size && s->is_whole)
-        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
-}
-
-/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
-{
-    lmc__span span;
-    span.offset = s->offset;
-    span.size = range->size;
-    span.data = (const uint8_t *)range->data;
-    lmc__digest_range(s, s->file, span);
-    s->offset += range->size;
+    s->offset += size;
 }
 
 /* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
@@ -1212,7 +1172,7 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
 {
     range->size = size;
     range->status = LMC_ERR_LOST;
-    lmc__digest_next(s, range);
+    lmc__digest_next(s, NULL, size);
     return LMC_OK;
 }
 
@@ -1269,7 +1229,7 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
             lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
     LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
                           (size_t)(at - block * run->block_size), end - position, range));
-    lmc__digest_next(s, range);
+    lmc__digest_next(s, (const uint8_t *)range->data, range->size);
     return LMC_OK;
 }
 
@@ -1292,12 +1252,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) { /* without a range, but with a fingerprint */
-        lmc__span span;
-        span.offset = span.size = 0;
-        span.data = (const uint8_t *)"";
-        lmc__digest_range(s, s->file, span);
-    }
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* without a range */
     return LMC_ERR_NOT_FOUND;
 }
 
@@ -1380,8 +1335,10 @@ LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
+    int verdict;
     if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
-    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+    verdict = lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+    return verdict == LMC__HAS_LOSS ? 0 : verdict;
 }
 
 /* == snapshot/salvage_open.h =================================================================== */
@@ -1471,11 +1428,14 @@ static enum lmc_status lmc__fill_tables(lmc_salvage *s)
  *     verdicts_at     ^ [0]                      ^ [1] */
 static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 {
-    size_t i, n = 0;
+    size_t i, n = 0, most = 0;
     for (i = 0; i < s->reader.tables.listing.n_files; i++) {
+        const size_t n_tensors = lmc__file_at(&s->reader, i)->file.n_tensors;
         LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
-        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+        n += 1 + n_tensors;
+        if (n_tensors > most) most = n_tensors;
     }
+    LMC__TRY(lmc__append(&s->fingerprints, NULL, LMC_FINGERPRINT_SIZE * most));
     return lmc__append(&s->verdicts, NULL, n);
 }
 

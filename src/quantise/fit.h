@@ -26,7 +26,7 @@
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
  *
  * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
@@ -57,6 +57,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
                  cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
+    lmc_block_options options;
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
@@ -64,8 +65,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, 0, ws, ws_size, NULL, NULL);
+    options = LMC_BLOCK_OPTIONS(f->options->dtype);
+    status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -110,18 +111,17 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
  * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+ * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
+static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, error, &is_off));
     if (is_off && grid->is_log && f->q->params.width == 4) {
         grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, &is_off));
+        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     }
     if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    f->zeros = f->counts[0];
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
@@ -130,13 +130,16 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
+    uint64_t squares12;
+    int is_off;
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
+    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     fitted->n_codes = q->params.table_size + 1;
     fitted->found = 1;
     return LMC_OK;
@@ -181,7 +184,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     if (o->bits == 0 && q->params.grid.is_log)
         LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
-        LMC__TRY(lmc__find_fine_grid(f));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
         if (q->info.is_lossless) return LMC_OK;
         if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
         else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
@@ -259,7 +262,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->zeros = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;

@@ -17,16 +17,15 @@
  * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
  * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
- * over the interval of each point; then the grid is used and the loss measured, and made finer
- * until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
+ * then a coarser one, until it is within the bound. What is reported is what was measured. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
- * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
-#define LMC__MAX_GUESSES 32u
+/* Grids that are measured, and the first ones of these, which may become coarser: so many get
+ * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
+#define LMC__MAX_COARSER 4u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -115,9 +114,9 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     if (step == 0) return LMC_OK;
     q->grid.step = (uint32_t)step;
     lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
+    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
                     : step >> 24                    ? LMC__Q32_MAX
                                                     : (lmc__q32)step << 8;
     fitted->found = 1;
@@ -134,66 +133,41 @@ static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
 }
 
 /* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+ * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
+ */
 static int32_t lmc__octaves(uint64_t ratio)
 {
     int32_t by = 0;
+    uint64_t x;
     for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
-    return by & ~(LMC__SCALE_STEP - 1);
+    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
+    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
+    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample.
- *
- * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
- * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
-static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
-{
-    unsigned guess;
-    int is_off = 0;
-    *found = 0;
-    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
-     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
-    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
-        const lmc__q32 error = lmc__even_error(f);
-        if (error <= bound) {
-            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
-                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
-            const int32_t by = lmc__octaves(ratio);
-            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
-            lmc__coarsen(f->q, by);
-        } else {
-            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
-            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_sample(f, &is_off));
-    }
-    *found = !is_off;
-    return LMC_OK;
-}
-
-/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
- * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
- * hair. */
+/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
+ * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
+ * finer, by what is missing and a step, lest the next one miss again by a hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
-    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
-    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
-    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
-        uint64_t ratio;
-        int is_off;
-        lmc__narrow_grid(f, fitted);
-        LMC__TRY(lmc__measure_loss(f, &fitted->error));
-        if (fitted->error <= bound) return LMC_OK;
-        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
-        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
-        lmc__reset_grid(&f->q->params.grid);
-        LMC__TRY(lmc__count_sample(f, &is_off));
-        if (is_off) break;
+    int is_off = 0, was_above = 0;
+    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
+        const int is_above = fitted->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
+        if (is_above && i == 0) break; /* the finest is too coarse */
+        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
+            fitted->found = 1;
+            lmc__narrow_grid(f, fitted);
+            break;
+        }
+        was_above |= is_above;
+        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
+        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
     }
-    fitted->found = 0;
     return LMC_OK;
 }
 

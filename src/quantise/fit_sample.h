@@ -5,7 +5,6 @@
 #include "kernels/grids.h"
 #include "codec/quant_params.h"
 #include "codec/put_quantised.h"
-#include "quantise/clusters.h"
 #include "quantise/quantizer.h"
 
 /* The state of a fit, and its sample.
@@ -25,6 +24,17 @@
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
+ * kind. */
+#define LMC__MAX_BINS 4096u
+#define LMC__CELL_ROUNDS 4u
+typedef struct lmc__cells {
+    uint64_t count[LMC__MAX_BINS + 1],
+        sum[LMC__MAX_BINS + 1]; /* of counts, count * i; of bins before */
+    uint32_t means[256];        /* in 256ths of a bin */
+    uint16_t ends[256];
+} lmc__cells;
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -41,12 +51,9 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
-    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
-    uint32_t zeros;
-    /* Of k-means: counts of its bins, and where its cells end. */
+    /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    lmc__clusters clusters;
+    lmc__cells cells;
 } lmc__fit;
 
 /* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
@@ -85,30 +92,6 @@ static uint64_t lmc__get_stride(const lmc_quantizer *q)
 static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 {
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-}
-
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride. */
-static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__get_stride(q);
-    uint64_t at, seen = 0;
-    size_t i;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
 }
 
 /* The first and the last point that occur; 0, 0 if none does. */

@@ -71,7 +71,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
+                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
                                scale =
                                    mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
                 scales[group] = (uint16_t)(scale < largest ? scale : largest);

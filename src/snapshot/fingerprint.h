@@ -124,7 +124,7 @@ static void lmc__finish_leaf(lmc__digester *d)
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
  * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
  * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -143,15 +143,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -181,6 +175,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     if (!piece->in_tensor) return;
     lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
+}
+
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */

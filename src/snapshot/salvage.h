@@ -70,6 +70,8 @@ struct lmc_salvage {
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
+    /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc__buffer fingerprints;
     /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */

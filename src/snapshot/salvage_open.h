@@ -105,11 +105,14 @@ static enum lmc_status lmc__fill_tables(lmc_salvage *s)
  *     verdicts_at     ^ [0]                      ^ [1] */
 static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 {
-    size_t i, n = 0;
+    size_t i, n = 0, most = 0;
     for (i = 0; i < s->reader.tables.listing.n_files; i++) {
+        const size_t n_tensors = lmc__file_at(&s->reader, i)->file.n_tensors;
         LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
-        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+        n += 1 + n_tensors;
+        if (n_tensors > most) most = n_tensors;
     }
+    LMC__TRY(lmc__append(&s->fingerprints, NULL, LMC_FINGERPRINT_SIZE * most));
     return lmc__append(&s->verdicts, NULL, n);
 }
 

@@ -56,18 +56,23 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+{
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
 /* What the file may use, as its header says before anything of it is known. With a read_back runs
@@ -335,7 +340,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -347,10 +351,8 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
@@ -371,7 +373,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -383,9 +384,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);

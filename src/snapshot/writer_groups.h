@@ -96,19 +96,11 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
 /* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
-    const lmc__kernels *const k = w->coder.wave.k;
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
     d->fingerprints = lmc__index_fingerprints(&w->index);
-    while (d->absorbed < file->size) {
-        const uint8_t *const at = data + (size_t)d->absorbed;
-        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
-        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
-        piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
-    }
+    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
     if (w->options.content_hashes) {
         lmc__begin_hashes(&w->hasher, file);
         LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));

@@ -22,9 +22,10 @@
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
- * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
- * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
+ * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
+ * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
+ * AUTO.
  *
  * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
@@ -45,13 +46,9 @@
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* A tensor of at least this many blocks starts a run of its own. */
-#define LMC__OWN_RUN_BLOCKS 4u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
- * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+ * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_TENSOR_SIZE 4096u
 
 /* A run that several tensors share, which is not predicted, ends behind one of them, by its name
  * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
@@ -61,12 +58,8 @@
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
- * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
- * of networks of 64 to 320 columns). */
+ * would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
-#define LMC__SPANNING_SIZE 32768u
-#define LMC__SPANNING_PREDICTED_SIZE 98304u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
@@ -438,12 +431,9 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
-    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
-                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
-                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (run->prediction.conversion && gap % 2 != 0) return 0;
-    if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
@@ -469,7 +459,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
      * converted, and segments of odd size are refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
-    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    large = lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
@@ -485,8 +475,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end = t->offset + t->size;
     }
-    run->is_shared =
-        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
+    run->is_shared = i - first > 1;
     return end;
 }
 
