@@ -19402,15 +19402,16 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* From item *i on the next one of that name; NULL: there are no more. Numbers are kept in 32 bits,
- * plus 1. */
+/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
+ * 1. */
 static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
 {
     const lmc__item *const item = lmc__get_item(o, *i);
-    return *i < o->items.size / sizeof *item && ++*i < UINT32_MAX && item->size == strlen(name) &&
-                   memcmp(item->name, name, item->size) == 0
-               ? item
-               : NULL;
+    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
+        memcmp(item->name, name, item->size) != 0)
+        return NULL;
+    ++*i;
+    return item;
 }
 
 static size_t lmc__first_named(const lmc__origin *o, const char *name)
@@ -19446,9 +19447,11 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
 /* The same for a part of another item. */
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    size_t i = part->name ? lmc__first_named(o, part->name) : SIZE_MAX;
     const lmc__item *item;
-    while (part->name && (item = lmc__next_named(o, part->name, &i)) != NULL) {
+    size_t i;
+    if (!part->name) return 0;
+    i = lmc__first_named(o, part->name);
+    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
         const uint64_t size = lmc__item_size(o, item);
         if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
             part->size <= size - part->offset)
@@ -19456,9 +19459,6 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     }
     return 0;
 }
-#endif
-
-#ifndef LMC_NO_ENCODER
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
