@@ -17534,9 +17534,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
- * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
+ * lies does not count. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -17595,10 +17594,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
- * that fill one place of the table; two different ones are taken for the same with a chance of n in
- * 2^61. The two lowest bits of a place say what is known of the path: */
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
+ * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+ * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
@@ -18893,8 +18891,7 @@ typedef struct lmc__index_builder {
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -19245,7 +19242,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
 }
 
 /* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count: it may be made in another way. */
+ * count. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
     const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
@@ -21766,19 +21763,18 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
- * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
- * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
+ * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
+ * section that refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come. The index grows with files, tensors and blocks, and is limited by the caller.
+ * really come.
  *
- * A block goes to write() only after its CRC was compared; in its order; and one wave later. With
- * write_at it goes there in the wave that decodes it, in any order, if its stream is one file.
- * begin_file and end_file come between waves; where a wave has bytes of several files, what is
- * before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK are
- * names, sizes and fingerprints known to be right, since the index that repeats them comes last. */
+ * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
+ * between waves; where a wave has bytes of several files, what is before the last border is written
+ * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -22093,10 +22089,9 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what
- * the run says of its size; a prediction is read to where the block will be decoded over it.
- *
- * unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
+ * run says of its size; a prediction is read to where the block will be decoded over it. unread:
+ * LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -22643,10 +22638,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
  * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
@@ -23139,9 +23132,8 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
 }
 
 /* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers, as this reader or
- * one that shares them reads them; from then on the code, and wave by wave. has_code: all of it is
- * in the coder's, and not too much. */
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -23232,15 +23224,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
- * With them there are three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
+ *    straight to out, as many whole blocks as there are;
  *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage), and what was read before it is of no use to the
- * caller, who learns of no sizes. */
+ * A byte that is in no run is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -23319,8 +23309,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)

@@ -43,8 +43,7 @@ typedef struct lmc__index_builder {
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {

@@ -37,10 +37,8 @@
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
  * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
@@ -533,9 +531,8 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
 }
 
 /* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers, as this reader or
- * one that shares them reads them; from then on the code, and wave by wave. has_code: all of it is
- * in the coder's, and not too much. */
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -626,15 +623,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
- * With them there are three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
+ *    straight to out, as many whole blocks as there are;
  *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage), and what was read before it is of no use to the
- * caller, who learns of no sizes. */
+ * A byte that is in no run is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -713,8 +708,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
