@@ -9318,8 +9318,7 @@ typedef struct lmc__digester {
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
- * the type that of a tensor from that of a file or a directory. */
+/* The next tensor begins. The type tells its digest from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -9388,9 +9387,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
- * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
- * tensor of that many elements. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -9684,9 +9682,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/tried.md has 1/4 to 2 MiB. */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -11625,34 +11622,32 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                 lmc__restore, if nothing     the end            BASE_MISSING
- *                                 is written
- *   it is the one that the        lmc__check_base              header             BASE_WRONG
- *   header names
- *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
- *   the base has                                               opening            salvage
- * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
- * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore                 done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's                                     done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
- * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
