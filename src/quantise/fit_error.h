@@ -75,8 +75,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
- * any order, and no square is lost beside a large sum, as it would be in a double. */
+/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -108,8 +107,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
- * their ratio counts. */
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -177,13 +176,12 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     }
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
+ * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
  *
- * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
- * additions, no width of vectors and no option of a compiler changes them. */
+ * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
+ * it. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
     lmc_quantizer *const q = f->q;

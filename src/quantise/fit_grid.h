@@ -9,21 +9,21 @@
 
 /* The coarsest grid that keeps to a bound, coded without a table.
  *
- * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
- * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
- * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
- * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
- * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
- * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
+ * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
+ * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
+ * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
+ * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
+ * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
+ * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
+ * only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
- * then a coarser one, until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
+ * measured, then a coarser one, until it is within the bound. That loss is reported. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Grids that are measured, and the first ones of these, which may become coarser: so many get
- * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
+/* Grids that are measured, and the first ones of these, which may become coarser. What does not
+ * hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
@@ -42,19 +42,16 @@ typedef struct lmc__fitted {
     lmc__q32 error;
 } lmc__fitted;
 
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
- * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
- * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions.
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
+ * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
+ * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
  *
  *     symbols before   1 ......... first ....... last ......... n_points
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
- * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
- * moved grid counts again. */
-static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+ * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
+LMC__COLD static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
     const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
@@ -91,9 +88,8 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
- * a point has two symbols. */
-static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The logarithmic grid of the widest step within the bound. */
+LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
     const enum lmc_measure measure = f->q->info.loss.measure;
@@ -102,9 +98,9 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     fitted->found = 0;
     if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
     else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
-         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
-         * moves half as far as its second moment. */
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
+         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
+         * update moves half as far as its second moment. */
         const uint64_t relative =
             measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
         step = relative * 4709 / 1000 >> 9;
@@ -145,11 +141,12 @@ static int32_t lmc__octaves(uint64_t ratio)
     return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
- * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
- * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
- * finer, by what is missing and a step, lest the next one miss again by a hair. */
-static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
+ * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
+ * step. */
+LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound,
+                                                      lmc__fitted *fitted)
 {
     unsigned i;
     int is_off = 0, was_above = 0;

@@ -30,12 +30,12 @@
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * What the caller's memory has may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
+ * The caller's memory may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task).
  *
- * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
- * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
- * does not even do that: it is moved to just before the next span, for which room is left there.
+ * Blocks are coded from where their bytes are. Only of one that two calls bring, the beginning
+ * waits in carry. From a stream it is moved to just before the next span, for which room is left
+ * there.
  *
  *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
  *     in[1]            |==|#### span 1 ##########|          moved to before its rest
@@ -43,12 +43,11 @@
  * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
  * bytes follow: that many are collected, in carry or in the span, before any is coded.
  *
- * Each block has a slot in out as large as it can get, and behind the one before: so sections and
- * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
- * before its first block (head_size). */
+ * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
+ * order, with gaps, and are written as parts. A run's section stands before its first block
+ * (head_size). */
 
-/* Files of unknown size are cut into runs of this many bytes. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
     lmc_writer_options options;
@@ -83,18 +82,17 @@ struct lmc_writer {
     uint64_t run_left;
     /* number of the next block */
     uint32_t block;
-    /* the run's blocks may still become larger: see lmc__choose_run_blocks */
+    /* see lmc__choose_run_blocks */
     int may_enlarge;
-    /* to be written before its first block: header and body of its section */
+    /* to be written before its first block */
     lmc__buffer run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
+    /* bytes of the file that are in no job yet */
     lmc__buffer carry;
     /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
     lmc__buffer quantizers;
 
-    /* small files that wait to be written together: their bytes, one after another, and how many
-     * they are, the last of the listing (writer_groups.h) */
+    /* small files that wait to be written together (writer_groups.h): their bytes, and how many
+     * they are, the last of the listing */
     lmc__buffer group;
     size_t n_waiting;
     /* where the bytes of the file at hand begin, if it is one of them */
@@ -134,7 +132,7 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
 }
 
 /* The section of a run, as it is planned, to run_head. */
-static enum lmc_status lmc__write_run_head(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
@@ -154,9 +152,10 @@ static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
+ * and read again as every reader will. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
 {
     const lmc__listing *const listing = &w->plan.listing;
     uint64_t position = w->plan.position;
@@ -182,17 +181,14 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     return LMC_OK;
 }
 
-/* Of a run's first block, all of which is at data: so many pieces of so many bytes are compared
- * with the prediction. */
+/* So many pieces of so many bytes are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
 /* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block has changed. Headers, tables and classes are most of what such a block takes beside its
- * changes, and twice as large ones save 1 % (at 3 % changed) to 4 % (at 0.1 %). The first block is
- * there as a whole before it is planned, however the bytes came, so that is where it is decided:
- * what is written depends on the bytes only. The section of the run is not written yet. */
-static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
+ * block, which is at data, has changed. Headers, tables and classes are most of what such a
+ * block takes beside its changes. The section of the run is not written yet. */
+LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
@@ -218,11 +214,8 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots become
- * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
- * their slots, are not written.
- *
- * w->offset counts what is going to be written, so that the index can say where blocks begin. */
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots
+ * become parts, to be written with the next wave, without the gaps between them. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -256,15 +249,15 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
- * on. A sixteenth more is for the headers of many small blocks. */
+/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
+ * for the headers of many small blocks. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
-     * of the wave is made now, also for runs that have none. */
+    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
+     * that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -272,9 +265,8 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
- * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
- * workers. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is
+ * encoded. Its prediction is read now: workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -348,8 +340,8 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encodes what is in carry: whole blocks, or the last of a file; or nothing, if the block turns out
- * to be larger. */
+/* Encodes what is in carry: whole blocks, or the last of a file; or nothing, if the block turns
+ * out to be larger. */
 static enum lmc_status lmc__flush_carry(lmc_writer *w)
 {
     size_t rest;
@@ -359,9 +351,9 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
     return lmc__encode_wave(w);
 }
 
-/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
- * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
- * the file's size is unknown), which is filled up first. */
+/* The file's next bytes, in the caller's memory: a wave is encoded before this returns, however
+ * small. carry is empty, or has the beginning of a block (of a run if the file's size is
+ * unknown), which is filled up first. */
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
@@ -395,7 +387,7 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
 }
 
 /* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
-static enum lmc_status lmc__stream_header(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__stream_header(lmc_writer *w)
 {
     lmc__coder *const c = &w->coder;
     const size_t more = w->plan.header_size - w->carry.size;
@@ -408,18 +400,17 @@ static enum lmc_status lmc__stream_header(lmc_writer *w)
     return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
 }
 
-/* Where a stream's bytes go in a buffer that has so much and a line more: behind room for what is
- * left of those before, at the beginning of a cache line. A file is mostly read from whole pages,
- * and copying from a page to what lies 8 to 31 bytes above one takes the kernel of an x86-64 (rep
- * movsb, Zen 4) two to four times as long; malloc gives 16. */
+/* Where a stream's bytes go in a buffer that has so much and a line more: behind room for what
+ * is left of those before, at the beginning of a cache line. Copying from whole pages to 8 to 31
+ * bytes above one takes some kernels of x86-64 two to four times as long; malloc gives 16. */
 static uint8_t *lmc__portion_at(const lmc__buffer *b, size_t room)
 {
     uint8_t *const at = b->data + room;
     return at + (LMC__LINE - (uintptr_t)at % LMC__LINE) % LMC__LINE;
 }
 
-/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
- * left over at the end, less than a block or a run, waits there again. */
+/* See the picture above. What waits in carry becomes the beginning of the first span; what is
+ * left over at the end waits there again. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *c = &w->coder;
