@@ -40,6 +40,7 @@ static const struct set {
 } sets[] = {{"N(0, 0.02) bf16", LMC_BF16, T_GAUSS},
             {"N(0, 0.02) fp16", LMC_F16, T_GAUSS},
             {"N(0, 0.02) fp32", LMC_F32, T_GAUSS},
+            {"N(0, 0.02) fp64", LMC_F64, T_GAUSS},
             {"N(0, 1) fp8", LMC_F8_E4M3, T_GAUSS},
             {"N(0, 25) int8", LMC_I8, T_GAUSS},
             {"plane, 78 % one symbol", LMC_U8, SKEWED_78},
@@ -93,10 +94,13 @@ enum { UNRELATED = 1000 };
 
 static const struct synthetic_pair {
     const char *name;
+    enum lmc_dtype dtype;
     unsigned per_mille;
-} synthetic_pairs[] = {{"synthetic, 1 % changed", 10},
-                       {"synthetic, 10 % changed", 100},
-                       {"unrelated base", UNRELATED}};
+} synthetic_pairs[] = {{"synthetic, 1 % changed", LMC_BF16, 10},
+                       {"synthetic, 10 % changed", LMC_BF16, 100},
+                       {"synthetic fp64, 1 % changed", LMC_F64, 10},
+                       {"synthetic fp64, 90 % changed", LMC_F64, 900},
+                       {"unrelated base", LMC_BF16, UNRELATED}};
 
 enum {
     N_FILE_PAIRS = sizeof file_pairs / sizeof *file_pairs,
@@ -112,23 +116,25 @@ static inline void repeat(uint8_t *p, size_t part, size_t size)
 
 /* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in
  * three of four of the others, and so on; UNRELATED: other weights. */
-static inline void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned per_mille)
+static inline void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, enum lmc_dtype dtype,
+                                  unsigned per_mille)
 {
+    const unsigned width = lmc_dtype_width(dtype);
     /* weights are slow to make: these again and again, but changed anew */
     const size_t first = lmc__min(size, 64000000);
     uint64_t state = per_mille;
     size_t i;
-    t_fill(old, first, T_GAUSS, LMC_BF16, 1);
-    if (per_mille == UNRELATED) t_fill(now_, first, T_GAUSS, LMC_BF16, 2);
+    t_fill(old, first, T_GAUSS, dtype, 1);
+    if (per_mille == UNRELATED) t_fill(now_, first, T_GAUSS, dtype, 2);
     if (per_mille == UNRELATED) repeat(now_, first, size);
     repeat(old, first, size);
-    for (i = 0; i + 2 <= size && per_mille != UNRELATED; i += 2) {
+    for (i = 0; i < size / width && per_mille != UNRELATED; i++) {
         const uint64_t r = t_random(&state);
         uint64_t steps = 0, more = r >> 32;
         if (r % 1000 < per_mille)
             for (steps = 1; (more & 3) == 0 && steps < 16; more >>= 2) steps++;
-        lmc__store16(now_ + i,
-                     (uint16_t)(lmc__load16(old + i) + (r >> 31 & 1 ? steps : 0 - steps)));
+        lmc__store_element(
+            now_, i, lmc__load_element(old, i, width) + (r >> 31 & 1 ? steps : 0 - steps), width);
     }
 }
 
@@ -186,12 +192,12 @@ static inline int get_pair(struct pair *pair, unsigned i, const char *series, si
     } else {
         const struct synthetic_pair *const s = &synthetic_pairs[i - N_FILE_PAIRS];
         if (synthetic_size == 0) return 0;
-        pair->dtype = LMC_BF16;
+        pair->dtype = s->dtype;
         pair->name = s->name;
         pair->has_speed = s->per_mille != UNRELATED;
         pair->size = synthetic_size;
         if (only == NULL || strstr(s->name, only) != NULL)
-            make_synthetic(old, now_, synthetic_size, s->per_mille);
+            make_synthetic(old, now_, synthetic_size, s->dtype, s->per_mille);
     }
     return only == NULL || strstr(pair->name, only) != NULL;
 }

@@ -50,8 +50,8 @@ struct arguments {
     const char *directory; /* of lmc series */
     char **names;          /* what is no option, behind the verb */
     int n_names;
-    const char *topic; /* of help, where the word of a mode has asked for that; or NULL */
-    int is_done;       /* help or the version was printed: there is nothing more to do */
+    int has_word; /* the verb was asked for by a word that stands for an option */
+    int is_done;  /* help or the version was printed: there is nothing more to do */
     struct common common;
     struct coding coding;
     struct bases bases;

@@ -6,8 +6,6 @@
 
 #include "sys/platform.h"
 
-#include <stddef.h>
-
 #include "args.h"
 
 struct verb_row {
@@ -31,6 +29,10 @@ extern const struct verb_row verbs[N_VERBS];
 /* They look into files for tensors; the others only if a base is such a file. */
 #define LOOKERS (V(COMPRESS) | V(DIFF) | V(STATS) | V(APPLY) | V(SERIES_ADD) | V(SERIES_WATCH))
 #define CODERS (V(COMPRESS) | V(FOLD) | V(REBASE) | V(SERIES_ADD) | V(SERIES_GC) | V(SERIES_WATCH))
+#define LEVELS (CODERS | V(DIFF) | V(STATS))
+/* Their bases are looked for. */
+#define BASED (PLAIN & ~V(APPLY))
+#define ADDERS (V(SERIES_ADD) | V(SERIES_WATCH))
 
 /* They make files and directories of what a snapshot says. */
 #define MAKERS (V(RESTORE) | V(APPLY) | V(SALVAGE) | V(SERIES_RESTORE))
@@ -60,8 +62,11 @@ struct option {
 extern const struct option options[];
 extern const size_t n_options;
 
-/* Reports a mistake in the command line. format: with one %s, for what. */
-int fail_usage(const struct arguments *a, const char *format, const char *what);
+/* Reports a mistake in the command line, as say() does. */
+#define fail_usage(a, ...) (say(NULL, __VA_ARGS__), refer_to_help(a))
+
+/* Where to read more; CODE_USAGE. */
+int refer_to_help(const struct arguments *a);
 
 /* What --version prints. */
 int print_version(void);

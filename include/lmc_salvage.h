@@ -153,6 +153,18 @@ typedef struct lmc__found_block {
 /* The reader first, so that whoever has that has this, too. */
 struct lmc_salvage {
     lmc_reader reader;
+    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    lmc__buffer view, body;
+    /* lmc__found_block, sorted by key when all are there. */
+    lmc__buffer blocks;
+    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
+     * may have bytes of several files. */
+    lmc__buffer range;
+    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
+     * file's begin. */
+    lmc__buffer verdicts, verdicts_at;
+    /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc__buffer fingerprints;
     /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */
@@ -163,8 +175,6 @@ struct lmc_salvage {
     uint64_t end;
     /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
-    /* Bytes of the file from view_at on, read at once; the body of one section. */
-    lmc__buffer view, body;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
     uint64_t rows_at, n_rows;
@@ -174,8 +184,6 @@ struct lmc_salvage {
     /* -- what was found -- */
     /* The rows are those of BLKS, for all runs. */
     int has_rows;
-    /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer blocks;
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -183,8 +191,6 @@ struct lmc_salvage {
     uint64_t offset;
     /* Bytes that were handed out, of max_total_size. */
     uint64_t delivered;
-    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. */
-    lmc__buffer range;
     size_t ranged;
     enum lmc_status ranged_status;
 
@@ -192,27 +198,11 @@ struct lmc_salvage {
     /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
     int is_whole;
-    /* int8_t, what to say: of each file, then of its tensors. size_t: where in that each file's
-     * begin. */
-    lmc__buffer verdicts, verdicts_at;
-    /* Those of the file at hand, as the digester finds them. */
-    lmc__buffer fingerprints;
 };
+#define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
 /* Of a reader that is one's first member. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
-
-/* Of its own; the reader has its own, too. */
-static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&s->view, alloc_user);
-    visit(&s->body, alloc_user);
-    visit(&s->blocks, alloc_user);
-    visit(&s->range, alloc_user);
-    visit(&s->verdicts, alloc_user);
-    visit(&s->verdicts_at, alloc_user);
-    visit(&s->fingerprints, alloc_user);
-}
 
 /* -- blocks that were found -- */
 
@@ -235,24 +225,12 @@ static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
                : (uint64_t)run << 32 | block;
 }
 
-typedef struct lmc__found_search {
-    const lmc_salvage *s;
-    uint64_t key;
-} lmc__found_search;
-
-static int lmc__is_found_before(const void *context, size_t i)
-{
-    const lmc__found_search *const search = (const lmc__found_search *)context;
-    return lmc__found_at(search->s, i)->key < search->key;
-}
-
 /* Of the sorted ones the first that is not before the key. */
 static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
 {
-    lmc__found_search search;
-    search.s = s;
-    search.key = key;
-    return lmc__find_first(0, lmc__count_found(s), lmc__is_found_before, &search);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, lmc__count_found(s), lmc__found_at(s, i)->key < key);
+    return i;
 }
 
 /* The first copy of a block, of that size; or the number of all found. */
@@ -643,7 +621,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     lmc__free_tables(&r->tables);
     r->tables = found;
     /* its copy of the header, which is the same if that is intact */
-    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
+    lmc__get_header_info(&r->info, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->blocks.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;
@@ -853,17 +831,6 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 
 /* -- with an index, but not its rows -- */
 
-typedef struct lmc__place_search {
-    const lmc_reader *reader;
-    uint64_t at;
-} lmc__place_search;
-
-static int lmc__ends_before(const void *context, size_t i)
-{
-    const lmc__place_search *const search = (const lmc__place_search *)context;
-    return lmc__run_at(search->reader, i)->end <= search->at;
-}
-
 /* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
  * break on things are where the index is: further behind, or before. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
@@ -871,14 +838,12 @@ static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32
 {
     const lmc_reader *const r = &s->reader;
     const lmc__reader_run *run;
-    lmc__place_search search;
+    const uint64_t at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
     size_t i;
-    search.reader = r;
-    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
-    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    LMC__FIND_FIRST(i, 0, lmc__count_runs(&r->tables), lmc__run_at(r, i)->end <= at);
     if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
     run = lmc__run_at(r, i);
-    return search.at >= run->at && number < run->run.n_blocks &&
+    return at >= run->at && number < run->run.n_blocks &&
                    lmc__block_size_at(&run->run, number) == length
                ? i
                : SIZE_MAX;
@@ -1063,7 +1028,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
                    info.has_prediction == found->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
-    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
                                prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
                                c->wave.workspaces, c->wave.workspace_size);
@@ -1367,8 +1332,7 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     if (status != LMC_OK) return LMC_OK;
     s->damage.has_header = 1;
     memcpy(s->header, header, sizeof s->header);
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
 /* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
@@ -1447,7 +1411,7 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.alloc_user);
     s->end = r->source.size;
     s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));
@@ -1470,7 +1434,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 /* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
-    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
+    lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
 /* What is to be freed is known before anything can fail. */

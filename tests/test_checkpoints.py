@@ -557,10 +557,24 @@ class Views(Checkpoint):
 
     def test_conjugated(self):
         pickle = pickled({"w": ("torch.ComplexFloatStorage", "0", 3, 0, (3,), (1,))}).replace(b"\x89NtR", b"\x89N}X\4\0\0\0conj\x88stR")
+        data = bytearray(f32(6)[:24])
+        self.write("x.pt", archive({"data.pkl": pickle, "byteorder": b"little", "data/0": bytes(data)}))
+        self.lmc("x.pt")
+        for last in range(7, 24, 8):  # the signs of what is imaginary
+            data[last] ^= 0x80
+        self.assertEqual(self.cat("x.pt.lmc", "w"), data)
+        self.lmc("-t", "x.pt.lmc")
+        self.write("x.pt", archive({"data.pkl": pickle.replace(b"ComplexFloat", b"Long"), "byteorder": b"little", "data/0": bytes(data)}))
+        self.lmc("-f", "x.pt")
+        self.assertIn("is conjugated", self.lmc("cat", "x.pt.lmc", "w", code=1).stderr.decode())
+
+    def test_names_that_meet(self):
+        """Of two tensors with one name neither is given."""
+        pickle = pickled({"a.b": F, "a_b": ("torch.FloatStorage", "0", 6, 0, (3, 2), (2, 1)), "c": F}).replace(b"a_b", b"a.b")
         self.write("x.pt", archive({"data.pkl": pickle, "byteorder": b"little", "data/0": f32(6)[:24]}))
         self.lmc("x.pt")
-        self.assertIn("is conjugated", self.lmc("cat", "x.pt.lmc", "w", code=1).stderr.decode())
-        self.lmc("-t", "x.pt.lmc")
+        self.assertIn("several tensors", self.lmc("cat", "x.pt.lmc", "a.b", code=1).stderr.decode())
+        self.assertEqual(self.cat("x.pt.lmc", "c"), f32(6)[:24])
 
 
 class Small(Checkpoint):

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "policy.h"
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/damage.h"
@@ -39,8 +33,6 @@ void free_members(struct members *m)
     free(m->twins);
     free_links(&m->links);
     free(m->parts);
-    for (size_t i = 0; i < m->n_shifted; i++) free(m->shifted[i]);
-    free((void *)m->shifted);
     free((void *)m->lossy);
     close_opened(&m->opened);
 }
@@ -104,9 +96,137 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 int check_members(const struct members *m)
 {
     struct stat st;
-    for (size_t i = 0; (m->twins || m->has_pairs || m->has_gaps) && i < m->n; i++)
+    for (size_t i = 0; (m->twins || m->has_pairs) && i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode) &&
             (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
             return fail_changed(m->list[i].full);
     return CODE_OK;
+}
+
+/* -- small files share sections and blocks of a snapshot: their order -- */
+
+/* Bytes: what the library takes for small is less than a block. */
+#define SMALL_FILE_SIZE ((uint64_t)1 << 17)
+
+static int is_small(const struct members *m, const struct member *member)
+{
+    if (member->n_tensors) return 0;
+    return (m->archive || S_ISDIR(member->st.st_mode) || S_ISREG(member->st.st_mode)) &&
+           size_of_member(m, member) < SMALL_FILE_SIZE;
+}
+
+/* A file in a group saves some 150 bytes, and a snapshot with groups needs a decoder of the highest
+ * level. A model's few configuration files are not worth that. */
+enum { LEAST_FILES = 24 };
+
+static int has_small_files(const struct members *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n && n < LEAST_FILES; i++) n += is_small(m, &m->list[i]) != 0;
+    return n == LEAST_FILES;
+}
+
+/* -- what the base has -- */
+
+/* Files without tensors, sorted by their paths. */
+struct known_files {
+    const lmc_file **list;
+    size_t n;
+};
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
+}
+
+static struct known_files list_known(const lmc_base *base)
+{
+    struct known_files k;
+    k.n = 0;
+    k.list = (const lmc_file **)resize(NULL, base->n_files + 1, sizeof *k.list);
+    for (size_t i = 0; i < base->n_files; i++) {
+        const lmc_file *f = base->get_file(base->user, i);
+        if (f->n_tensors == 0) k.list[k.n++] = f;
+    }
+    qsort((void *)k.list, k.n, sizeof *k.list, compare_paths);
+    return k;
+}
+
+/* The base has a file of that path and size, as the library asks. */
+static int is_known(const struct known_files *k, const struct members *m,
+                    const struct member *member)
+{
+    lmc_file wanted;
+    const lmc_file *key = &wanted, *const * found;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.path = member->path;
+    found = k->n ? (const lmc_file *const *)bsearch((const void *)&key, (const void *)k->list, k->n,
+                                                    sizeof *k->list, compare_paths)
+                 : NULL;
+    return found && (*found)->size == size_of_member(m, member);
+}
+
+/* A delta of less than this, other than of small files, need not be restored over its base: there
+ * is room for both. */
+#define LITTLE ((uint64_t)16 << 20)
+
+int choose_grouping(const struct members *m, const lmc_base *base)
+{
+    uint64_t rest = 0;
+    if (!has_small_files(m)) return 0;
+    for (size_t i = 0; i < m->n && base; i++)
+        if (!is_small(m, &m->list[i])) rest += size_of_member(m, &m->list[i]);
+    return base && rest < LITTLE ? 2 : 1;
+}
+
+/* -- order -- */
+
+/* What is behind the last dot of a file's name, which stands for its kind; or "". */
+static const char *kind_of(const char *path)
+{
+    const char *name = strrchr(path, '/'), *dot;
+    name = name ? name + 1 : path;
+    dot = strrchr(name, '.');
+    return dot && dot != name ? dot : "";
+}
+
+struct small {
+    struct member member;
+    int is_known; /* the base has it: it comes behind those by which nothing can be in place */
+};
+
+/* Directories come before files: they have no kind, and no bytes. */
+static int compare_small(const void *a, const void *b)
+{
+    const struct small *s = (const struct small *)a, *t = (const struct small *)b;
+    const struct member *x = &s->member, *y = &t->member;
+    const int x_is_file = S_ISREG(x->st.st_mode), y_is_file = S_ISREG(y->st.st_mode);
+    int order = s->is_known - t->is_known;
+    if (order == 0) order = x_is_file - y_is_file;
+    if (order == 0 && x_is_file) order = strcmp(kind_of(x->path), kind_of(y->path));
+    return order ? order : strcmp(x->path, y->path);
+}
+
+void order_members(struct members *m, const lmc_base *base)
+{
+    struct small *small;
+    struct member *rest;
+    struct known_files known;
+    size_t n_small = 0, n = 0;
+    if (!has_small_files(m)) return;
+    memset(&known, 0, sizeof known);
+    if (base) known = list_known(base);
+    small = (struct small *)resize(NULL, m->n, sizeof *small);
+    rest = (struct member *)resize(NULL, m->n, sizeof *rest);
+    for (size_t i = 0; i < m->n; i++)
+        if (is_small(m, &m->list[i])) {
+            small[n_small].member = m->list[i];
+            small[n_small++].is_known = base && is_known(&known, m, &m->list[i]);
+        } else rest[n++] = m->list[i];
+    qsort(small, n_small, sizeof *small, compare_small);
+    for (size_t i = 0; i < n_small; i++) m->list[i] = small[i].member;
+    memcpy(m->list + n_small, rest, n * sizeof *rest);
+    free(small);
+    free(rest);
+    free((void *)known.list);
 }

@@ -6,10 +6,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
 #include "../../lmc.h"
 #include "../../formats/roles.h"
 #include "../input/links.h"
@@ -61,12 +57,9 @@ struct members {
     const struct coding *coding;
     struct member *list;
     size_t n;
-    lmc_twin *twins;         /* storage; NULL: there are none */
-    lmc_base_part *parts;    /* storage; NULL: there are none */
-    lmc_base_part **shifted; /* likewise, of single tensors */
-    size_t n_shifted;
-    int has_pairs; /* of moments: what is stored later may need what is stored earlier */
-    int has_gaps;  /* between tensors, that are worth to be predicted by one another */
+    lmc_twin *twins;      /* storage; NULL: there are none */
+    lmc_base_part *parts; /* storage; NULL: there are none */
+    int has_pairs;        /* of moments: what is stored later may need what is stored earlier */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
@@ -96,5 +89,14 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 
 /* Nobody has written to what others repeat after it was stored. */
 int check_members(const struct members *m);
+
+/* lmc_writer_options.group_files: whether there are so many small files without tensors that it is
+ * worth to group them. base: NULL or what they are coded against */
+int choose_grouping(const struct members *m, const lmc_base *base);
+
+/* Files, not those of another snapshot: directories and small files come first, of one kind one
+ * after another, since those that are neighbours share trees. What is left keeps its order. Nothing
+ * refers to members by number yet. */
+void order_members(struct members *m, const lmc_base *base);
 
 #endif

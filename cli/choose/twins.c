@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "twins.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "members.h"
 #include "policy.h"
 #include "../format/hex.h"
@@ -32,9 +28,6 @@
 /* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth
  * it. */
 #define MIN_TWIN_SIZE 4096u
-
-/* Of what part of the tensors bytes between them must be. */
-#define MIN_GAPS 1024u
 
 /* Number of the tensor: a file without tensors, whole. */
 #define WHOLE SIZE_MAX
@@ -327,7 +320,7 @@ static void number_choices(struct members *m)
 
 /* Puts members with masters before those with copies, those with second moments before those with
  * first, and changes nothing else. */
-static void order_members(struct members *m, struct candidates *c)
+static void order_masters(struct members *m, struct candidates *c)
 {
     struct ordering o;
     struct member *ordered = (struct member *)resize(NULL, m->n, sizeof *ordered);
@@ -382,23 +375,6 @@ static void pair_group(struct members *m, const struct candidates *c, size_t sta
     }
 }
 
-/* Whether much of the files lies between tensors: headers of archives, which repeat one another.
- * That a snapshot refers to itself has a price (see MIN_TWIN_SIZE), so a little is not worth it. */
-static int has_gaps(const struct members *m)
-{
-    uint64_t gaps = 0, total = 0;
-    for (size_t i = 0; i < m->n; i++) {
-        uint64_t end = 0;
-        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            const lmc_tensor *t = &m->list[i].tensors[k];
-            if (k) gaps += t->offset - end;
-            end = t->offset + t->size;
-            total += t->size;
-        }
-    }
-    return gaps >= MIN_TWIN_SIZE && gaps > total / MIN_GAPS;
-}
-
 int find_twins(struct members *m)
 {
     struct candidates c;
@@ -407,7 +383,7 @@ int find_twins(struct members *m)
     memset(&c, 0, sizeof c);
     code = find_groups(&c, m);
     if (code == CODE_OK && (c.n || m->has_pairs)) {
-        order_members(m, &c);
+        order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
         for (int is_master = 1; is_master >= 0;
              is_master--) /* masters that are twins themselves are none */
@@ -425,6 +401,5 @@ int find_twins(struct members *m)
         m->twins = NULL;
     }
     free(c.list);
-    m->has_gaps = has_gaps(m);
     return code;
 }

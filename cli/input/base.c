@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/hex.h"
 #include "../format/tensors.h"
 #include "archive.h"

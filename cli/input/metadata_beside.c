@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../format/dcp.h"
+#include "../../formats/dcp.h"
 #include "common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "../../lmc.h"
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "archive.h"
 #include "opened.h"
 

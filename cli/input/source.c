@@ -10,8 +10,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "../format/container.h"
-#include "../format/view.h"
+#include "../../formats/container.h"
+#include "../../formats/view.h"
 #include "opened.h"
 #include "common.h"
 #include "lost.h"

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 
 struct entry;
 struct listing;

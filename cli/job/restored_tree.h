@@ -14,6 +14,9 @@
  *                      aside, and comes back after an error. It is removed last, and of it only
  *                      what was listed
  *
+ *   a directory, where parts are restored (begin_parts, commit_parts): what is new takes its place
+ *                      in it, one by one, and after an error what had none there goes again
+ *
  * So a kill leaves the old tree, or the new one; but for a moment, where names cannot be exchanged
  * at once, in which there is neither and the old tree lies beside. Errors are reported.
  */
@@ -27,6 +30,7 @@
 #include <sys/stat.h>
 
 #include "../../lmc.h"
+#include "../input/links.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/made.h"
@@ -44,6 +48,10 @@ struct restored_tree {
     struct outlet outlet;    /* of the file in work; fd -1: there is none, or it is a directory */
     struct made made;        /* its directories; they get modes and times when all is in them */
     size_t number;           /* of the directory in work */
+    /* Of parts: the file that is read, and whether there is a directory at the target, and where */
+    const struct stat *input;
+    int is_merged;
+    dev_t device;
 };
 
 /* target must outlive the tree; o: says how large it may be. */
@@ -70,6 +78,19 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 /* Puts the tree in the place of the one at the target, whose content is t->replaced and all of
  * which may go. The root keeps the attributes of the old one. */
 int exchange_tree(struct restored_tree *t, const struct stat *old);
+
+/* Parts: the temporary directory is in the target, if that is there. input: the snapshot. */
+int begin_parts(struct restored_tree *t, const struct stat *input);
+
+/* That there is room for a file, directory or link below the target, before anything is restored.
+ */
+int check_part(const struct restored_tree *t, const char *path, int is_directory);
+
+/* Puts all parts in their places, or none but, with -f, what has replaced something. */
+int commit_parts(struct restored_tree *t);
+
+/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
+int check_links_of_tree(const struct links *l, const char *name, const struct common *o);
 
 void free_tree(struct restored_tree *t);
 

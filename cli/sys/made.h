@@ -78,17 +78,9 @@ int go_to_made(struct made *m, size_t number);
 /* Counts a file that is made where we are. */
 int count_made_file(struct made *m);
 
-/* Removes the directory where we are and those above it, as far as they are empty. Whoever enters
- * them again makes them again. */
-int leave_empty(struct made *m);
-
 /* From the leaves to the root, which a mode may lock: sets the attributes, and with is_synced
  * brings each directory to the disk. */
 int finish_made(struct made *m, int is_synced);
-
-/* Removes the directories that were made, as far as they are empty: those that are left are still
- * there to be finished. */
-int remove_made(struct made *m);
 
 /* Thousands of small files are not brought to the disk one by one, where the system can do it with
  * all of the file system at the end: whether that is so of this tree, and so of a file of that size

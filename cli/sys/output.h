@@ -33,7 +33,6 @@ struct output {
     int fd;
     int held; /* a scratch file that takes what is written, until release_output(); -1: none */
     int force;
-    int is_synced_later; /* by the caller, with others: sync_all() */
     int open;
     struct outlet outlet;
 };

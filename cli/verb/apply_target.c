@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply_target.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../input/archive.h"
 #include "../input/base.h"

@@ -6,16 +6,11 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
 #include "../../lmc.h"
 #include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/report.h"
 #include "apply_journal.h"
-#include "apply_place.h"
 
 struct base;
 
@@ -44,10 +39,7 @@ struct apply {
     int has_last;
     struct place last_place;
     lmc_base last_view;
-    /* the side file at the beginning */
-    enum journal_state found;
-    unsigned char header[JOURNAL_HEADER_SIZE];
-    char *found_name;
+    struct journal journal;
 };
 
 /* Whether the target, a base of files, holds every byte of the delta's files and nothing else. */

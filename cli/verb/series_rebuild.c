@@ -15,9 +15,7 @@
 #include "../sys/names.h"
 #include "../sys/report.h"
 #include "../sys/tree.h"
-#include "series_chain.h"
 #include "series_manifest.h"
-#include "series_open.h"
 
 static int compare_entries_by_name(const void *a, const void *b)
 {
@@ -58,6 +56,7 @@ static int take_in_files(struct series *s)
     closedir(d);
     if (error) code = worse(code, fail_errno(s->directory, error, "cannot read the directory"));
     if (s->n) qsort(s->list, s->n, sizeof *s->list, compare_entries_by_name);
+    forget_order(s);
     return code;
 }
 
@@ -81,19 +80,14 @@ static int keep_list(const char *path, const char *old)
 /* 0: there is none, or it cannot be read. To be freed. */
 static int load_old(struct series *old, const struct series *s, int was_there)
 {
-    memset(old, 0, sizeof *old);
-    old->directory = s->directory;
-    old->o = s->o;
-    old->lock_fd = -1;
+    init_series(old, s->directory, s->o);
     old->is_replaced = 1;
-    old->manifest_path = copy_string(s->manifest_path, strlen(s->manifest_path));
     return was_there && load_manifest(old) == CODE_OK;
 }
 
 /* What the file does not tell, of those that are still what was added. */
 static void take_over(struct series *s, struct series *old)
 {
-    index_series(old);
     for (size_t i = 0; i < s->n; i++) {
         struct snapshot *e = &s->list[i], *before = find_name(old, e->name);
         if (!before || memcmp(before->fingerprint, e->fingerprint, sizeof e->fingerprint) != 0)
@@ -155,7 +149,6 @@ int series_rebuild(const char *directory, const struct series_options *o)
     unsigned char *known;
     int code = open_series(&s, directory, TO_REBUILD, o), is_read = 0, was_there = 0;
     struct stat st;
-    memset(&before, 0, sizeof before);
     if (code == CODE_OK) code = remove_temporaries(&s);
     if (code == CODE_OK) {
         code = take_in_files(&s);
@@ -164,7 +157,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
     was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
-    if (code == CODE_OK) is_read = load_old(&before, &s, was_there);
+    is_read = load_old(&before, &s, was_there);
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
     if (o->every) s.every = o->every;
@@ -172,7 +165,6 @@ int series_rebuild(const char *directory, const struct series_options *o)
     if (code == CODE_OK) code = keep_list(s.manifest_path, old);
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);
-    index_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
     known = (unsigned char *)resize(NULL, s.n + 1, 1);
     memset(known, 0, s.n + 1);
@@ -180,8 +172,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
         code = worse(code, check_chain_of(&s, &s.list[i], 0, known));
     free(known);
     free(old);
-    free_list(&before);
-    free(before.manifest_path);
+    close_series(&before);
     close_series(&s);
     return code;
 }

@@ -172,34 +172,6 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* The mask of a class. */
-static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned c)
-{
-    const size_t n = g->n_of[c], k = g->n_coded[c];
-    uint8_t *const top = e->stack.top, *mask;
-    size_t j;
-    int done;
-    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, 1);
-    if (lmc__has_mode(0, n) && k && k <= n >> LMC__GAPS_RARE_SHIFT) {
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
-        if (size < (n + 7) / 8) {
-            if (size + 1 > (size_t)(e->end - e->out)) return 0;
-            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s);
-            lmc__put_listed_gaps(e->out + 1, size, g->ones[c], k, s);
-            e->out += size + 1;
-            return 1;
-        }
-    }
-    mask = lmc__push_list(&e->stack, (n + 7) / 8);
-    if (!mask) return 0;
-    memset(mask, 0, (n + 7) / 8);
-    for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
-    done = lmc__put_list_mask(e, 0, mask, n, k, 1);
-    e->stack.top = top;
-    return done;
-}
-
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
  * the elements. That takes as long as the first time, but it happens only where a sample was
  * unlucky; a copy of each list would cost every block something. Those that are written already are
@@ -262,7 +234,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
+        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
+                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+            return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)

@@ -2,6 +2,7 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 #include "kernels/count.h"
+#include "codec/dtypes.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
@@ -27,6 +28,17 @@ typedef struct lmc__block {
     uint64_t *sum; /* gets the sum64 of the elements, if they are coded in planes; or NULL */
     int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
+
+/* What follows of the dtype. */
+static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, enum lmc_dtype dtype)
+{
+    memset(block, 0, sizeof *block);
+    block->src = src;
+    block->width = lmc_dtype_width(dtype);
+    block->n = size / block->width;
+    block->order = lmc__order_of(dtype, 0);
+    block->own = lmc__order_of(dtype, 1);
+}
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
  * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
@@ -158,16 +170,14 @@ static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t si
     return (bits << 10) / (total * width);
 }
 
-/* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
- * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
- * for a wrong guess costs more than a missed one gains.
- *
- * Width 1 is tried without an order only: it would do nothing but rename the symbols. That of
- * integers is tried of the best width only. */
-static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             enum lmc__order *order, enum lmc__order *own)
+/* LMC_AUTO: sets the width and the orders whose planes have the least order-0 information, in a
+ * sample; bytes before. More is chosen only if it is better by a 128th, for a wrong guess costs
+ * more than a missed one gains. The order of integers is tried of the best width only. */
+static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
+    const uint8_t *const src = block->src;
+    const size_t size = block->n * block->width;
     uint64_t best = UINT64_MAX;
     unsigned w, i;
     for (w = 1; w <= 8 && size % w == 0; w *= 2)
@@ -175,12 +185,13 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             const uint64_t bits = lmc__try_elements(e, src, size, w, orders[i]);
             if (bits >= best - (best >> 7)) continue;
             best = bits;
-            *width = w;
-            *own = orders[i];
+            block->width = w;
+            block->own = orders[i];
         }
-    if (*width > 1 &&
-        lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
-        *own = LMC__ORDER_INTEGER;
-    *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    w = block->width;
+    if (w > 1 && lmc__try_elements(e, src, size, w, LMC__ORDER_INTEGER) < best - (best >> 7))
+        block->own = LMC__ORDER_INTEGER;
+    block->order = block->own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    block->n = size / w;
 }
 #endif /* LMC_NO_ENCODER */

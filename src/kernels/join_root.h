@@ -228,9 +228,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 const size_t half = at + 32 * width * h;
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
-                if (width >= 8) lmc__join_step_avx2(v, width, 4);
-                if (width >= 4) lmc__join_step_avx2(v, width, 2);
-                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                lmc__join_vectors_avx2(v, width);
                 if (order)
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                         lmc__from_residuals_avx2(v[p], width, order);
@@ -262,7 +260,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     lmc__strip_buffers buffers;
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
-        switch (width) {
+        switch (width) { /* 8, which is rare, by strips */
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
@@ -271,7 +269,6 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
             else LMC__CALL(2, 0);
             break;
         case 4: LMC__CALL(4, 1); break;
-        default: LMC__CALL(8, 1);
 #undef LMC__CALL
         }
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
@@ -323,9 +320,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
         }
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__from_residuals_avx512(v[p], width, order);

@@ -119,9 +119,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
     unsigned p;
     if (order)
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
-    if (width >= 2) lmc__split_step_avx2(v, width, 1);
-    if (width >= 4) lmc__split_step_avx2(v, width, 2);
-    if (width >= 8) lmc__split_step_avx2(v, width, 4);
+    lmc__split_vectors_avx2(v, width);
     LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
     if (!has_root) {
         lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
@@ -215,8 +213,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
 {
     const uint64_t *const fold = width == 1   ? &lmc__crc_fold_last[2] /* over 32 bytes */
                                  : width == 2 ? lmc__crc_folds[0]
-                                 : width == 4 ? lmc__crc_folds[1]
-                                              : lmc__crc_folds[2];
+                                              : lmc__crc_folds[1];
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
     __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
@@ -253,27 +250,23 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     return done;
 }
 
-/* Whether there is a root is a constant, so that the loop without one has its registers free; but
- * not for elements of 8 bytes, whose steps are long. order is tested once a step: as a constant it
- * would double the code and gains nothing. */
+/* Whether there is a root is a constant, so that the loop without one has its registers free. order
+ * is tested once a step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         enum lmc__order order)                                                                     \
     {                                                                                              \
-        if (width == 8)                                                                            \
-            return lmc__split_root_loop_##isa(planes, root, src, n, 8, order, root != NULL);       \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* By strips what is rare: a root that is not the top plane. */
+/* By strips what is rare: a root that is not the top plane, and elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(4, isa, attribute)                                                      \
-    LMC__DEFINE_SPLIT_ROOT(8, isa, attribute)                                                      \
     attribute static uint32_t lmc__split_root_##isa(                                               \
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
         size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
@@ -283,7 +276,6 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
             case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
             case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \
             case 4: done = lmc__split_root_4_##isa(planes, root, src, n, order); break;            \
-            default: done = lmc__split_root_8_##isa(planes, root, src, n, order);                  \
             }                                                                                      \
         return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
@@ -345,9 +337,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__to_residuals_avx512(v[p], width, order);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
         if (!has_root) {
             lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
@@ -387,13 +377,6 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
-                                                        const lmc__parted *root, const uint8_t *src,
-                                                        size_t n, enum lmc__order order)
-{
-    return lmc__split_root_loop_avx512(planes, root, src, n, 8, order, root != NULL);
-}
-
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
                                                    unsigned width, enum lmc__order order,
@@ -404,7 +387,6 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
         case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
         case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
         case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
-        default: done = lmc__split_root_8_avx512(planes, root, src, n, order);
         }
     return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
 }

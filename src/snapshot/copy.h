@@ -24,7 +24,6 @@ static void lmc__free_quantizers(lmc_writer *w)
     for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
         lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
-    lmc__free_buffer(&w->quantizers);
 }
 
 #ifndef LMC_NO_QUANTIZE

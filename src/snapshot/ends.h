@@ -109,6 +109,15 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
+/* Of a header that was checked. The other members stay as they are. */
+static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
+{
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
+    info->has_base = lmc__has_base(header);
+    info->features = lmc__get_features(header);
+    info->format_minor = header[9];
+}
+
 LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
@@ -116,10 +125,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
-    info->format_minor = header[9];
+    lmc__get_header_info(info, header);
     return LMC_OK;
 }
 

@@ -42,17 +42,13 @@ typedef struct lmc__digester {
     /* how far pieces are planned */
     uint64_t planned;
     size_t planned_tensor;
-    /* bytes of the file */
-    uint64_t absorbed;
-    /* the one that is being absorbed, or next */
-    size_t tensor;
-    /* bytes of it */
-    uint64_t tensor_done;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *fingerprints;
+    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
 /* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
@@ -94,26 +90,17 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
  * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
-    const lmc_tensor *t = d->file->tensors;
+    const lmc_tensor *const tensors = d->file->tensors, *t;
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.sum = 0;
-    piece.crc = 0;
-    piece.phase = 0;
-    piece.part_size = piece.part_crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors &&
-               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
-            d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor)
-            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
+    memset(&piece, 0, sizeof piece);
+    while (d->planned_tensor < d->file->n_tensors &&
+           tensors[d->planned_tensor].offset + tensors[d->planned_tensor].size <= d->planned)
+        d->planned_tensor++;
+    t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
+    piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
+    if (t) start = t->offset;
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);

@@ -5,19 +5,17 @@
 #include "snapshot/sha256.h"
 #include "snapshot/order.h"
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* of the base's items: where it is */
-    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
+    size_t file_number;         /* where it is, of those that are searched */
+    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -27,16 +25,17 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by fingerprint. */
+/* By name, then by fingerprint, or by file if one of them has none. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
-    int order = lmc__compare_names(x, y);
-    return order || !x->fingerprint ? order
-                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    const int order = lmc__compare_names(x, y);
+    if (order) return order;
+    if (x->fingerprint && y->fingerprint)
+        return memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
-/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -74,39 +73,40 @@ static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LM
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-typedef struct lmc__name_search {
-    const lmc__item *items;
+/* The first of n sorted items that is not before name, or one of that in a file before
+ * file_number. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
+{
     lmc__item wanted;
-} lmc__name_search;
-
-static int lmc__is_name_before(const void *context, size_t i)
-{
-    const lmc__name_search *const s = (const lmc__name_search *)context;
-    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
-}
-
-/* The first of n sorted items that is not before name. */
-static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
-{
-    lmc__name_search search;
-    memset(&search, 0, sizeof search);
-    search.items = items;
-    search.wanted.name = (const uint8_t *)name;
-    search.wanted.size = strlen(name);
-    return lmc__find_first(0, n, lmc__is_name_before, &search);
+    size_t i;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    wanted.file_number = file_number;
+    LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
+    return i;
 }
 
 /* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *fingerprint)
+                                        const uint8_t *fingerprint, size_t file_number,
+                                        const lmc_tensor *tensor)
 {
-    lmc__item item;
-    item.name = (const uint8_t *)name;
-    item.size = size;
-    item.fingerprint = fingerprint;
-    item.file_number = 0;
-    item.tensor = NULL;
+    const lmc__item item = {(const uint8_t *)name, size, fingerprint, file_number, tensor};
     return lmc__append(items, &item, sizeof item);
+}
+
+/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
+{
+    size_t i;
+    if (f->n_tensors == 0)
+        return lmc__append_item(items, f->path, strlen(f->path), f->fingerprint, file_number, NULL);
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint, file_number, t));
+    }
+    return LMC_OK;
 }
 
 /* -- the paths of a snapshot -- */

@@ -151,7 +151,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    block_at = lmc__blocks_of(r, number);
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;

@@ -58,6 +58,18 @@ typedef struct lmc__found_block {
 /* The reader first, so that whoever has that has this, too. */
 struct lmc_salvage {
     lmc_reader reader;
+    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    lmc__buffer view, body;
+    /* lmc__found_block, sorted by key when all are there. */
+    lmc__buffer blocks;
+    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
+     * may have bytes of several files. */
+    lmc__buffer range;
+    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
+     * file's begin. */
+    lmc__buffer verdicts, verdicts_at;
+    /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc__buffer fingerprints;
     /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */
@@ -68,8 +80,6 @@ struct lmc_salvage {
     uint64_t end;
     /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
-    /* Bytes of the file from view_at on, read at once; the body of one section. */
-    lmc__buffer view, body;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
     uint64_t rows_at, n_rows;
@@ -79,8 +89,6 @@ struct lmc_salvage {
     /* -- what was found -- */
     /* The rows are those of BLKS, for all runs. */
     int has_rows;
-    /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer blocks;
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -88,8 +96,6 @@ struct lmc_salvage {
     uint64_t offset;
     /* Bytes that were handed out, of max_total_size. */
     uint64_t delivered;
-    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. */
-    lmc__buffer range;
     size_t ranged;
     enum lmc_status ranged_status;
 
@@ -97,27 +103,11 @@ struct lmc_salvage {
     /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
     int is_whole;
-    /* int8_t, what to say: of each file, then of its tensors. size_t: where in that each file's
-     * begin. */
-    lmc__buffer verdicts, verdicts_at;
-    /* Those of the file at hand, as the digester finds them. */
-    lmc__buffer fingerprints;
 };
+#define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
 /* Of a reader that is one's first member. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
-
-/* Of its own; the reader has its own, too. */
-static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&s->view, alloc_user);
-    visit(&s->body, alloc_user);
-    visit(&s->blocks, alloc_user);
-    visit(&s->range, alloc_user);
-    visit(&s->verdicts, alloc_user);
-    visit(&s->verdicts_at, alloc_user);
-    visit(&s->fingerprints, alloc_user);
-}
 
 /* -- blocks that were found -- */
 
@@ -140,24 +130,12 @@ static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
                : (uint64_t)run << 32 | block;
 }
 
-typedef struct lmc__found_search {
-    const lmc_salvage *s;
-    uint64_t key;
-} lmc__found_search;
-
-static int lmc__is_found_before(const void *context, size_t i)
-{
-    const lmc__found_search *const search = (const lmc__found_search *)context;
-    return lmc__found_at(search->s, i)->key < search->key;
-}
-
 /* Of the sorted ones the first that is not before the key. */
 static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
 {
-    lmc__found_search search;
-    search.s = s;
-    search.key = key;
-    return lmc__find_first(0, lmc__count_found(s), lmc__is_found_before, &search);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, lmc__count_found(s), lmc__found_at(s, i)->key < key);
+    return i;
 }
 
 /* The first copy of a block, of that size; or the number of all found. */

@@ -80,7 +80,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     lmc__free_tables(&r->tables);
     r->tables = found;
     /* its copy of the header, which is the same if that is intact */
-    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
+    lmc__get_header_info(&r->info, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->blocks.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;

@@ -39,8 +39,7 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     if (status != LMC_OK) return LMC_OK;
     s->damage.has_header = 1;
     memcpy(s->header, header, sizeof s->header);
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
 /* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
@@ -119,7 +118,7 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.alloc_user);
     s->end = r->source.size;
     s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));
@@ -142,7 +141,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 /* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
-    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
+    lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
 /* What is to be freed is known before anything can fail. */

@@ -57,7 +57,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
                    info.has_prediction == found->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
-    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
                                prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
                                c->wave.workspaces, c->wave.workspace_size);

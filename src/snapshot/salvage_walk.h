@@ -212,17 +212,6 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 
 /* -- with an index, but not its rows -- */
 
-typedef struct lmc__place_search {
-    const lmc_reader *reader;
-    uint64_t at;
-} lmc__place_search;
-
-static int lmc__ends_before(const void *context, size_t i)
-{
-    const lmc__place_search *const search = (const lmc__place_search *)context;
-    return lmc__run_at(search->reader, i)->end <= search->at;
-}
-
 /* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
  * break on things are where the index is: further behind, or before. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
@@ -230,14 +219,12 @@ static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32
 {
     const lmc_reader *const r = &s->reader;
     const lmc__reader_run *run;
-    lmc__place_search search;
+    const uint64_t at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
     size_t i;
-    search.reader = r;
-    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
-    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    LMC__FIND_FIRST(i, 0, lmc__count_runs(&r->tables), lmc__run_at(r, i)->end <= at);
     if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
     run = lmc__run_at(r, i);
-    return search.at >= run->at && number < run->run.n_blocks &&
+    return at >= run->at && number < run->run.n_blocks &&
                    lmc__block_size_at(&run->run, number) == length
                ? i
                : SIZE_MAX;

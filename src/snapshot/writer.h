@@ -75,28 +75,6 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
     return lmc__write_body(w, kind, &w->body);
 }
 
-/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&w->index.entries, alloc_user);
-    visit(&w->index.rows, alloc_user);
-    visit(&w->index.run_body, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->sections, alloc_user);
-    visit(&w->segments, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->group, alloc_user);
-    visit(&w->contents, alloc_user);
-    visit(&w->hasher.hashes, alloc_user);
-    visit(&w->plan.quantized, alloc_user);
-    visit(&w->plan.written, alloc_user);
-    visit(&w->plan.block_crcs, alloc_user);
-    visit(&w->plan.block, alloc_user);
-    visit(&w->plan.segments, alloc_user);
-}
-
 /* What the file may use, as its header says before anything of it is known. With a read_back runs
  * may refer to this snapshot, even if no twin is ever used.
  */
@@ -133,8 +111,10 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    lmc__init_buffer(&w->quantizers, options->alloc_user);
+    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
+    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
     w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
@@ -161,8 +141,11 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
     lmc__free_quantizers(w);
+    lmc__free_buffers(w, LMC__WRITER_BUFFERS);
+    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
+    lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&w->hasher.hashes);
     lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
@@ -329,7 +312,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     w->body.size = 0; /* holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
-        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL));
+        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
         p += 8 + (size_t)key_size + size;
     }
     items = (lmc__item *)(void *)w->body.data;

@@ -50,6 +50,22 @@
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
+    /* the section at hand */
+    lmc__buffer body;
+    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+     */
+    lmc__buffer metadata, sections;
+    /* what quantising made of the wave's blocks */
+    lmc__buffer contents;
+    /* of the run at hand; its section, to be written before its first block */
+    lmc__buffer segments, run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
+    /* small files that wait to be written together: their bytes, one after another */
+    lmc__buffer group;
     lmc_writer_options options;
     /* the first error stays */
     enum lmc_status status;
@@ -57,12 +73,6 @@ struct lmc_writer {
     uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    /* of the section at hand */
-    lmc__buffer body;
-    /* encoded entries, in the order they came */
-    lmc__buffer metadata;
-    /* Ancillary sections, each with its header. */
-    lmc__buffer sections;
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
@@ -70,13 +80,10 @@ struct lmc_writer {
     lmc__planner plan;
     int in_file;
     lmc__digester digester;
-    /* with options.content_hashes; contents: what quantising made of the wave's blocks */
-    lmc__hasher hasher;
-    lmc__buffer contents;
+    lmc__hasher hasher; /* with options.content_hashes */
 
     /* the run at hand; where it is from: */
     lmc__run run;
-    lmc__buffer segments;
     lmc__planned_run planned;
     /* bytes of it that are in no job yet */
     uint64_t run_left;
@@ -84,16 +91,8 @@ struct lmc_writer {
     uint32_t block;
     /* see lmc__choose_run_blocks */
     int may_enlarge;
-    /* to be written before its first block */
-    lmc__buffer run_head;
-    /* bytes of the file that are in no job yet */
-    lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
-    lmc__buffer quantizers;
 
-    /* small files that wait to be written together (writer_groups.h): their bytes, and how many
-     * they are, the last of the listing */
-    lmc__buffer group;
+    /* how many files wait, the last of the listing (writer_groups.h) */
     size_t n_waiting;
     /* where the bytes of the file at hand begin, if it is one of them */
     size_t waiting_at;
@@ -105,6 +104,7 @@ struct lmc_writer {
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
+#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
 /* A file is at hand that ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)

@@ -71,16 +71,18 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
+    /* lmc__quantized_range, of all files */
+    lmc__buffer quantized;
+    /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
+     * as they are encoded; and a block that was read back: block_number */
+    lmc__buffer written, block_crcs, block;
+    /* lmc__segment: of the run that is begun */
+    lmc__buffer segments;
     const lmc_writer_options *options;
     /* where predictions come from; reads back by lmc__read_written */
     lmc__origin origin;
-    /* lmc__quantized_range, of all files */
-    lmc__buffer quantized;
-    /* with read_back: lmc__written_run, of all runs; u32, the CRC of the content of each block
-     * that is encoded; and a block that was read back: which number it is, plus 1, 0: none */
-    lmc__buffer written, block_crcs, block;
-    uint64_t block_number;
-    /* all files so far */
+    uint64_t block_number; /* plus 1; 0: none */
+    /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
@@ -95,14 +97,13 @@ typedef struct lmc__planner {
     size_t next_tensor;
     /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
-    /* lmc__segment: of the run that is begun */
-    lmc__buffer segments;
     /* what it costs to read all predictions so far */
     lmc__reach reach;
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
 } lmc__planner;
+#define LMC__PLANNER_BUFFERS LMC__ROW(lmc__planner, quantized, options)
 
 /* -- what was written, as it can be read back -- */
 
