@@ -202,18 +202,6 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_to_file(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__write_waiting(w, data, size) : lmc__write_bytes(w, data, size);
-}
-
-static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__stream_waiting(w, stream) : lmc__write_stream(w, stream);
-}
-
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
  * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
@@ -223,9 +211,13 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
     uint64_t size;
+    size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+    }
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
@@ -419,11 +411,15 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(lmc__write_to_file(w, (const uint8_t *)data, size));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
+                                : lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(lmc__stream_to_file(w, stream));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__stream_waiting(w, stream)
+                                : lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
