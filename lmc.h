@@ -14691,6 +14691,8 @@ typedef struct lmc__cells {
     uint16_t ends[256];
 } lmc__cells;
 
+typedef uint32_t lmc__q32; /* see fit_error.h */
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -14707,6 +14709,10 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
+    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
+    int found; /* there is a grid */
+    uint64_t bits;
+    lmc__q32 error;
     /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
     lmc__cells cells;
@@ -14933,7 +14939,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
@@ -15351,14 +15356,6 @@ LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
 /* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
 
-/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
-typedef struct lmc__fitted {
-    int found; /* there is a grid */
-    uint64_t bits;
-    unsigned n_codes;
-    lmc__q32 error;
-} lmc__fitted;
-
 /* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
  * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
  * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
@@ -15368,7 +15365,7 @@ typedef struct lmc__fitted {
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
  * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
-LMC__COLD static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
 {
     lmc__quant_params *const q = &f->q->params;
     const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
@@ -15388,14 +15385,14 @@ LMC__COLD static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    fitted->n_codes = 0;
+    f->q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
         codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) fitted->n_codes++;
+        if (f->counts[s]) f->q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+              ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
 /* All points that symbols can number, as many on either side of the scale. */
@@ -15406,13 +15403,12 @@ static void lmc__reset_grid(lmc__grid *grid)
 }
 
 /* The logarithmic grid of the widest step within the bound. */
-LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
     const enum lmc_measure measure = f->q->info.loss.measure;
     uint64_t step;
     int is_off;
-    fitted->found = 0;
     if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
     else {
         /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
@@ -15429,11 +15425,11 @@ LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, 
     lmc__reset_grid(&q->grid);
     LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
-                    : step >> 24                    ? LMC__Q32_MAX
-                                                    : (lmc__q32)step << 8;
-    fitted->found = 1;
-    lmc__narrow_grid(f, fitted);
+    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
+               : step >> 24                    ? LMC__Q32_MAX
+                                               : (lmc__q32)step << 8;
+    f->found = 1;
+    lmc__narrow_grid(f);
     return LMC_OK;
 }
 
@@ -15462,25 +15458,24 @@ static int32_t lmc__octaves(uint64_t ratio)
  * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
  * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
  * step. */
-LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound,
-                                                      lmc__fitted *fitted)
+LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
 {
     unsigned i;
     int is_off = 0, was_above = 0;
     for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
-        const int is_above = fitted->error > bound;
-        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
-                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        const int is_above = f->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (f->error | 1);
         int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
         if (is_above && i == 0) break; /* the finest is too coarse */
         if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
-            fitted->found = 1;
-            lmc__narrow_grid(f, fitted);
+            f->found = 1;
+            lmc__narrow_grid(f);
             break;
         }
         was_above |= is_above;
         lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
-        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
+        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
     }
     return LMC_OK;
 }
@@ -15598,7 +15593,7 @@ LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *erro
 
 /* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
  * relative errors depend on the symbols alone. */
-LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
 {
     lmc_quantizer *const q = f->q;
     uint64_t squares12;
@@ -15606,13 +15601,13 @@ LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc_
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
-    fitted->n_codes = q->params.table_size + 1;
-    fitted->found = 1;
+    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+    q->info.n_codes = q->params.table_size + 1;
+    f->found = 1;
     return LMC_OK;
 }
 
@@ -15622,17 +15617,15 @@ LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc_
  *
  * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
  * sample: total leaves out zeros and exceptions. */
-LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted,
-                                              uint64_t lossless)
+LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t exceptions = f->counts[LMC__EXCEPTION],
                    seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
     q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = fitted->n_codes;
     q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
     q->info.bits = (double)bits / 65536.0 / (double)seen +
                    (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
     bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
@@ -15646,23 +15639,21 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
-    lmc__fitted fitted = {0, 0, 0, 0};
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
     /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
     else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
         if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
         if (q->info.is_lossless) return LMC_OK;
     }
-    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, &fitted, lossless);
+    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, lossless);
 }
 
 /* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
@@ -15732,6 +15723,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
+            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -20773,7 +20765,6 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
                             w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
                             listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
@@ -20810,9 +20801,6 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
-    if (w->options.read_back)
-        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
-            w->planned.block_size;
     LMC__TRY(lmc__write_run_head(w));
     return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
@@ -20888,6 +20876,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         out = &c->out[c->out_number];
     }
     if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
@@ -21151,21 +21140,6 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     return LMC_OK;
 }
 
-/* The last n of the list become files of one stream, with that body. They keep their numbers,
- * and were checked when they came. */
-LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
-                                                   size_t size)
-{
-    for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size);
-}
-
-/* A file's bytes; a group of empty ones has none at all. */
-LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
-{
-    return w->group.data ? w->group.data + (size_t)f->start : NULL;
-}
-
 /* Writes what waits. */
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
@@ -21175,13 +21149,15 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
+    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
+    LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
+        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
     }
     w->in_group = 1;
     w->plan.position = 0;

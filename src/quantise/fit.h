@@ -122,7 +122,7 @@ LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *erro
 
 /* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
  * relative errors depend on the symbols alone. */
-LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
 {
     lmc_quantizer *const q = f->q;
     uint64_t squares12;
@@ -130,13 +130,13 @@ LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc_
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
-    fitted->n_codes = q->params.table_size + 1;
-    fitted->found = 1;
+    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+    q->info.n_codes = q->params.table_size + 1;
+    f->found = 1;
     return LMC_OK;
 }
 
@@ -146,17 +146,15 @@ LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc_
  *
  * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
  * sample: total leaves out zeros and exceptions. */
-LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted,
-                                              uint64_t lossless)
+LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t exceptions = f->counts[LMC__EXCEPTION],
                    seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
     q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = fitted->n_codes;
     q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
     q->info.bits = (double)bits / 65536.0 / (double)seen +
                    (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
     bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
@@ -170,23 +168,21 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
-    lmc__fitted fitted = {0, 0, 0, 0};
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
     /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
     else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
         if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
         if (q->info.is_lossless) return LMC_OK;
     }
-    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, &fitted, lossless);
+    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, lossless);
 }
 
 /* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
@@ -256,6 +252,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
+            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;

@@ -31,6 +31,8 @@ typedef struct lmc__cells {
     uint16_t ends[256];
 } lmc__cells;
 
+typedef uint32_t lmc__q32; /* see fit_error.h */
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -47,6 +49,10 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
+    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
+    int found; /* there is a grid */
+    uint64_t bits;
+    lmc__q32 error;
     /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
     lmc__cells cells;
