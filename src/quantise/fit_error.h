@@ -130,7 +130,7 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
  * scales, so below 2^31 units of 64 bits. */
 static double lmc__find_unit(const lmc_quantizer *q)
 {
-    uint16_t largest = LMC__LEAST_SCALE;
+    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
     size_t i;
     for (i = 0; i < q->n_groups; i++)
         if (q->params.scales[i] > largest) largest = q->params.scales[i];

@@ -25,11 +25,16 @@
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
-#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
-#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
+#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
+#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+
+static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
  * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
@@ -44,8 +49,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
-                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
+                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -67,10 +72,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
-                               scale =
-                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
-                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
+                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
                 sum = count = 0;
             }
         }
@@ -140,21 +143,12 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
-    if (q->params.is_predicted) {
-        const int32_t bias = q->params.grid.bias + by;
-        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
-                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
-                                                     : bias;
-        return;
-    }
-    for (i = 0; i < q->n_groups; i++) {
-        const int32_t scale = q->params.scales[i] + by / 65536;
-        q->params.scales[i] =
-            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
-                               LMC__LARGEST_SCALE
-                           ? LMC__LARGEST_SCALE
-                           : (uint32_t)scale);
-    }
+    if (q->params.is_predicted)
+        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    else
+        for (i = 0; i < q->n_groups; i++)
+            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
+                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
 #endif
