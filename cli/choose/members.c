@@ -6,7 +6,6 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/damage.h"
-#include "../input/opened.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"

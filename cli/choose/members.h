@@ -9,7 +9,7 @@
 #include "../../lmc.h"
 #include "../../formats/roles.h"
 #include "../input/links.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 
 struct archive;
 struct policy;

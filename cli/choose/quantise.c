@@ -8,7 +8,7 @@
 #include "../../formats/roles.h"
 #include "../format/json.h"
 #include "../format/tensors.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 #include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/memory.h"

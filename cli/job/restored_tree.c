@@ -277,7 +277,7 @@ static int publish_tree(struct restored_tree *t)
     int error, is_aside = 0;
     lock_temporary();
     error = t->replaced.n ? exchange_names(t->root, t->target, aside, &is_aside)
-                          : move_tree(t->root, t->target);
+                          : move_without_overwriting(t->root, t->target);
     if (!error && (is_aside || !t->replaced.n)) register_temporary(is_aside ? aside : NULL);
     unlock_temporary();
     if (error || !is_aside) free(aside);
@@ -390,9 +390,8 @@ static int move_part(const char *from, const char *to, int is_there)
     int error = lstat(from, &st) == 0 ? 0 : errno, is_directory = !error && S_ISDIR(st.st_mode);
     lock_temporary();
     if (!error && is_directory && chmod(from, 0700) != 0) error = errno;
-    if (!error && is_there) error = rename(from, to) == 0 ? 0 : errno;
-    else if (!error)
-        error = is_directory ? move_tree(from, to) : move_without_overwriting(from, to);
+    if (!error)
+        error = !is_there ? move_without_overwriting(from, to) : rename(from, to) == 0 ? 0 : errno;
     if (!error && is_directory && chmod(to, st.st_mode & 07777) != 0) error = errno;
     unlock_temporary();
     return error;

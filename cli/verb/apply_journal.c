@@ -2,7 +2,7 @@
 #include "apply_journal.h"
 
 #include "../input/archive.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"

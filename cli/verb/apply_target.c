@@ -7,6 +7,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/source.h"
+#include "../input/source_tree.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

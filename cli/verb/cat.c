@@ -13,7 +13,6 @@
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -547,7 +546,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     const struct common *o = &given->common;
     char *led = NULL;
     struct archive a;
-    struct plain plain;
+    struct base plain;
     struct extract e;
     struct choice c;
     struct output out;
@@ -586,7 +585,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     }
     free_choice(&c);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     free(led);
     return code;
 }

@@ -10,7 +10,7 @@
 #include "../input/common.h"
 #include "../input/links.h"
 #include "../input/source.h"
-#include "../input/source_links.h"
+#include "../input/source_tree.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"

@@ -13,7 +13,6 @@
 #include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
@@ -445,7 +444,7 @@ static json_t *make_json_head(const struct archive *a)
 
 /* -- files that are no snapshot: their tensors, as they are -- */
 
-static void print_plain(const struct archive *a, const struct plain *p, const struct common *o)
+static void print_plain(const struct archive *a, const struct base *p, const struct common *o)
 {
     const struct totals n = count_all(a->plain);
     print_name(a->name);
@@ -453,9 +452,9 @@ static void print_plain(const struct archive *a, const struct plain *p, const st
     print_count(n.tensors, "tensor", "tensors", ", ");
     printf("%llu bytes\n    dtype    shape                        size  name\n",
            (unsigned long long)n.size);
-    for (size_t i = 0; i < p->n; i++) {
-        const struct plain_file *f = &p->files[i];
-        const struct container *c = &f->container;
+    for (size_t i = 0; i < p->n_files; i++) {
+        const struct base_file *f = &p->files[i];
+        const struct container *c = container_of(f);
         if (f->file.kind == LMC_FILE_DIRECTORY) printf("  %-43s  ", "directory");
         else
             printf("  %-29s%14llu  ", c->kind == CONTAINER_NONE ? "file" : container_name(c->kind),
@@ -477,9 +476,9 @@ static void print_plain(const struct archive *a, const struct plain *p, const st
     }
 }
 
-static void put_json_plain_file(struct json_writer *w, const struct plain_file *f)
+static void put_json_plain_file(struct json_writer *w, const struct base_file *f)
 {
-    const struct container *c = &f->container;
+    const struct container *c = container_of(f);
     begin_json(w, NULL, '{');
     put_json_members(w, make_json_file_head(&f->file, container_name(c->kind)));
     begin_json(w, "tensors", '[');
@@ -502,7 +501,7 @@ static json_t *make_json_plain_head(const struct archive *a)
 }
 
 /* One line for each snapshot. */
-static void print_json(struct archive *a, const struct plain *p)
+static void print_json(struct archive *a, const struct base *p)
 {
     struct json_writer w;
     init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -527,13 +526,13 @@ static void print_json(struct archive *a, const struct plain *p)
 int list_file(const char *path, int is_json, const struct common *o)
 {
     struct archive a;
-    struct plain plain;
+    struct base plain;
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK && is_json) print_json(&a, &plain);
     else if (code == CODE_OK && a.plain) print_plain(&a, &plain, o);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     return code;
 }

@@ -20,7 +20,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/links.h"
-#include "../input/replica.h"
+#include "../input/stand_in.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/io.h"

@@ -14,7 +14,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/compare.h"
-#include "../input/lost.h"
+#include "../input/source_tree.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"

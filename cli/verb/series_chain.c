@@ -11,7 +11,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../input/depths.h"
+#include "../input/places.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "../sys/search.h"

@@ -42,7 +42,7 @@ struct snapshot {
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
     int is_delta;
-    uint32_t depth; /* see depths.h; no less than the deltas below it */
+    uint32_t depth; /* see measure_depths(); no less than the deltas below it */
     uint64_t packed_size;
 };
 
