@@ -13919,17 +13919,14 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
  *   codec/                knows the parameters only
  *
- * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
- * pointers to the parameters. It does not change once it was made, so threads may share it.
- *
- * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
- * it is as if there were none. */
+ * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
+ * the parameters. It does not change once it was made, so threads may share it. One that keeps
+ * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
- * codes has an entry for each symbol of the grid; scales has one for each group, none if they
- * follow from a prediction. */
+/* What params points to is the quantiser's, too. With a table, codes has an entry for each
+ * symbol of the grid; scales has one for each group, none if they follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -13951,8 +13948,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
- * as groups, and whoever codes elements looks them up without a further question. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
+ * looked up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -13972,8 +13969,7 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 }
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31.
+ * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -14006,16 +14002,16 @@ LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, 
     return best;
 }
 
-/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
- * kernels give in its place; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, which says the same as symbol 0; 0: a
+ * logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
- * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
+ * to what decoding will give. Groups count from the tensor's first byte; second is of the same
+ * elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -14044,8 +14040,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
- * size that each was allocated with, hence n_codes and n_groups. */
+/* Also of a quantiser that is made half. LMC_REALLOC is told the size that each was allocated
+ * with. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
@@ -14063,8 +14059,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
-/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
- * nothing, and has no second moment to ask for. */
+/* The range is checked without a sum that could overflow. */
 LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
@@ -14115,14 +14110,11 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 /* The state of a fit, and its sample.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
- * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
- * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. A fit
+ * looks mostly at the counts of the symbols that a pass has found on a grid: 64 Ki numbers.
  *
- * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
- * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
- * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
- * be the same on every machine. */
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki
+ * at equal distances, the same ones in each pass and on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -14130,8 +14122,7 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
-/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
- * kind. */
+/* k-means over bins of symbols, which are cut into cells (fit_table.h); rounds of each kind. */
 #define LMC__MAX_BINS 4096u
 #define LMC__CELL_ROUNDS 4u
 typedef struct lmc__cells {
@@ -14141,6 +14132,8 @@ typedef struct lmc__cells {
     uint16_t ends[256];
 } lmc__cells;
 
+typedef uint32_t lmc__q32; /* see fit_error.h */
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -14148,7 +14141,7 @@ typedef struct lmc__fit {
     lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
@@ -14157,13 +14150,17 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
+    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
+    int found; /* there is a grid */
+    uint64_t bits;
+    lmc__q32 error;
     /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
     lmc__cells cells;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
- * be quantised, too, and an update over a moment that was rounded is another one. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+ * may be quantised, too. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -14182,14 +14179,13 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ * chunks; of a small tensor it is one. The last chunk may be shorter.
  *
  *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
  *                  chunk         stride = 3 chunks
  *
- * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
- * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
- * room to spare. */
+ * n / LMC__FIT_SAMPLE is rounded down: a sample has less than 4 Mi elements, so counts fit in 32
+ * bits with room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -14219,47 +14215,48 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 /* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
- * over the whole tensor; coding a tensor must not have to look at it.
+ * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
+ * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
  * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
  * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
  * floor, which stands for eps.
  *
- * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
- * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
- * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
+ * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
+ * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
+ * difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
-#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
-#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
+#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
+#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
+static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
- * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
+ * are left out; a group that has nothing else gets the least scale.
  *
  * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
  * side of zero. A logarithmic one has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
- *
- * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
- * have nothing normal get the scale of 1, for any will do where all elements are zero or
- * exceptions. */
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
+ * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
-                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
+                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -14281,10 +14278,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
-                               scale =
-                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
-                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
+                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
                 sum = count = 0;
             }
         }
@@ -14292,9 +14287,9 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     return LMC_OK;
 }
 
-/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
- * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
- * the distance of the bits from those of 1. */
+/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
+ * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
+ * those of 1. */
 static void lmc__fit_floor(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -14307,12 +14302,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ * where the second moment is lost, become exceptions.
  *
- * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
- * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
- * octaves. */
+ * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
+ * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
+ * 14 octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -14348,27 +14343,18 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
- * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
- * the format's limits stay there: the errors that follow are measured, not computed. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by:
+ * a multiple of 2^16, as scales of groups are upper halves. Those at the format's limits stay
+ * there. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
-    if (q->params.is_predicted) {
-        const int32_t bias = q->params.grid.bias + by;
-        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
-                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
-                                                     : bias;
-        return;
-    }
-    for (i = 0; i < q->n_groups; i++) {
-        const int32_t scale = q->params.scales[i] + by / 65536;
-        q->params.scales[i] =
-            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
-                               LMC__LARGEST_SCALE
-                           ? LMC__LARGEST_SCALE
-                           : (uint32_t)scale);
-    }
+    if (q->params.is_predicted)
+        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    else
+        for (i = 0; i < q->n_groups; i++)
+            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
+                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
 #endif
@@ -14388,7 +14374,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
@@ -14441,8 +14426,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
- * any order, and no square is lost beside a large sum, as it would be in a double. */
+/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -14474,8 +14458,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
- * their ratio counts. */
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -14498,7 +14482,7 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
  * scales, so below 2^31 units of 64 bits. */
 static double lmc__find_unit(const lmc_quantizer *q)
 {
-    uint16_t largest = LMC__LEAST_SCALE;
+    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
     size_t i;
     for (i = 0; i < q->n_groups; i++)
         if (q->params.scales[i] > largest) largest = q->params.scales[i];
@@ -14543,13 +14527,12 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     }
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
+ * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
  *
- * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
- * additions, no width of vectors and no option of a compiler changes them. */
+ * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
+ * it. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -14611,9 +14594,9 @@ static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
     return c->count[to] - c->count[from];
 }
 
-/* Cuts anew: where there are many cells, they are best if their number grows with the cube root of
- * the density of what is in them (Panter, Dite: Quantization distortion in pulse-count modulation,
- * 1951). Densities are those of the cells as they are. The last bin is not empty. */
+/* Cuts anew: where there are many cells, it is best if their number grows with the cube root of
+ * the density (Panter, Dite: Quantization distortion in pulse-count modulation, 1951). Densities
+ * are those of the cells as they are. The last bin is not empty. */
 static void lmc__spread_cells(lmc__cells *c, unsigned k)
 {
     uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
@@ -14653,7 +14636,7 @@ static void lmc__move_cells(lmc__cells *c, unsigned k)
 
 /* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
  * neighbours, with small squared distances to their means. */
-static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+LMC__COLD static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
 {
     unsigned i, round, n_full = 0;
     size_t bin;
@@ -14693,10 +14676,11 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
     return n;
 }
 
-/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
- * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
- * of the k codes cannot be used otherwise. */
-static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among
+ * others: the centre nearest to it is left out there, unless all of the k codes cannot be used
+ * otherwise. */
+LMC__COLD static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n,
+                                     unsigned k)
 {
     const uint32_t zero = lmc__zero_symbol(&q->grid);
     uint32_t nearest = UINT32_MAX;
@@ -14708,8 +14692,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
-    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
-     * tables can be compared whole. */
+    /* table[0] is symbol 0, and what is beyond the table 0, so that tables can be compared
+     * whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -14746,16 +14730,14 @@ static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return squares12;
 }
 
-/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
- * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+/* Moves the grid to begin and end where the sample does: then few symbols need a code. Elements
+ * beyond become exceptions. Numbers of symbols move down with the grid's begin.
  *
  *     codes before   0 | 1 ... | first ............ last | ... 65534
  *     codes after    0 |         1 ..... last - first + 1
  *
- * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
- * are means of what occurs, so none is lost. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
+ * The table's symbols are within first .. last, for centres are means of what occurs. */
+LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;
@@ -14784,21 +14766,21 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 
 /* The coarsest grid that keeps to a bound, coded without a table.
  *
- * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
- * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
- * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
- * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
- * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
- * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
+ * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
+ * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
+ * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
+ * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
+ * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
+ * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
+ * only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
- * then a coarser one, until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
+ * measured, then a coarser one, until it is within the bound. That loss is reported. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Grids that are measured, and the first ones of these, which may become coarser: so many get
- * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
+/* Grids that are measured, and the first ones of these, which may become coarser. What does not
+ * hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
@@ -14809,27 +14791,16 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 /* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
 
-/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
-typedef struct lmc__fitted {
-    int found; /* there is a grid */
-    uint64_t bits;
-    unsigned n_codes;
-    lmc__q32 error;
-} lmc__fitted;
-
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
- * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
- * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions.
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
+ * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
+ * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
  *
  *     symbols before   1 ......... first ....... last ......... n_points
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
- * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
- * moved grid counts again. */
-static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+ * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
+LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
 {
     lmc__quant_params *const q = &f->q->params;
     const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
@@ -14849,14 +14820,14 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    fitted->n_codes = 0;
+    f->q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
         codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) fitted->n_codes++;
+        if (f->counts[s]) f->q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+              ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
 /* All points that symbols can number, as many on either side of the scale. */
@@ -14866,20 +14837,18 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
- * a point has two symbols. */
-static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The logarithmic grid of the widest step within the bound. */
+LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
     const enum lmc_measure measure = f->q->info.loss.measure;
     uint64_t step;
     int is_off;
-    fitted->found = 0;
     if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
     else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
-         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
-         * moves half as far as its second moment. */
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
+         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
+         * update moves half as far as its second moment. */
         const uint64_t relative =
             measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
         step = relative * 4709 / 1000 >> 9;
@@ -14891,11 +14860,11 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     lmc__reset_grid(&q->grid);
     LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
-                    : step >> 24                    ? LMC__Q32_MAX
-                                                    : (lmc__q32)step << 8;
-    fitted->found = 1;
-    lmc__narrow_grid(f, fitted);
+    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
+               : step >> 24                    ? LMC__Q32_MAX
+                                               : (lmc__q32)step << 8;
+    f->found = 1;
+    lmc__narrow_grid(f);
     return LMC_OK;
 }
 
@@ -14920,28 +14889,28 @@ static int32_t lmc__octaves(uint64_t ratio)
     return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
- * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
- * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
- * finer, by what is missing and a step, lest the next one miss again by a hair. */
-static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
+ * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
+ * step. */
+LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
 {
     unsigned i;
     int is_off = 0, was_above = 0;
     for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
-        const int is_above = fitted->error > bound;
-        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
-                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        const int is_above = f->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (f->error | 1);
         int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
         if (is_above && i == 0) break; /* the finest is too coarse */
         if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
-            fitted->found = 1;
-            lmc__narrow_grid(f, fitted);
+            f->found = 1;
+            lmc__narrow_grid(f);
             break;
         }
         was_above |= is_above;
         lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
-        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
+        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
     }
     return LMC_OK;
 }
@@ -14951,7 +14920,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
- * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
+ * worth it at all. What cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
  *                          asked by bits               asked by a bound
@@ -14962,33 +14931,29 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   symbols on a fine grid        a pass over the sample                  fit_sample.h
+ *   symbols on a fine grid        a pass over the sample                  fit_error.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h
- *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
+ *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h
  *
- * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
- * depends on how many threads there are or on the tier, and floating point decides nothing: it is
- * used where every machine gets the same result, and for what is reported. So the quantiser, and
- * with it all that is written, is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
+ * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block
- * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
+ * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
+ * precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Elements. Below, a table and scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
- * one bit each, with 256 less than a 20th of one. */
+/* Elements of a group. Scales take about 12 bits when coded: with 16 elements nearly one bit
+ * each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 #define LMC__SCALE_BITS 12u
 
-/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
- * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
- * call. */
-static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
+ * as many (LMC__MIN_QUANTIZED). */
+LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
@@ -15009,8 +14974,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
- * are joined to at least 16. What the format has no number for is as if it were not said. */
+/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
+ * format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -15019,10 +14984,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First moments
- * are signed and of updates about as large as 1; what counts is the update's error, not its
- * relative one, so their grid is linear. */
-static enum lmc_status lmc__begin_fit(lmc__fit *f)
+ * second moments, of which none may become zero: updates are divided by their roots. First
+ * moments are of updates about as large as 1: their grid is linear. */
+LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc__quant_params *const q = &f->q->params;
@@ -15032,8 +14996,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
         o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
-     * 1/128: until a bound says otherwise. */
+    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no
+     * others, 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
     lmc__reset_grid(&q->grid);
     if (!q->is_predicted) {
@@ -15045,11 +15009,11 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
- * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
+/* The symbols on a fine grid. 1024 points to an octave reach 32 octaves either way from the
+ * scale, with signs half as far; magnitudes that are beyond that may be within reach of 256 to
+ * an octave. BF16 reach everything as it is. error: of a linear grid that a bound asks for, or
+ * NULL. */
+LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
@@ -15062,9 +15026,9 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
-/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
- * grid the estimate stands, for relative errors depend on the symbols alone. */
-static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+/* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
+ * relative errors depend on the symbols alone. */
+LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
 {
     lmc_quantizer *const q = f->q;
     uint64_t squares12;
@@ -15072,32 +15036,31 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
-    fitted->n_codes = q->params.table_size + 1;
-    fitted->found = 1;
+    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+    q->info.n_codes = q->params.table_size + 1;
+    f->found = 1;
     return LMC_OK;
 }
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
- * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ * loss. Sizes are by entropy: of the sample's codes, with 4 bytes and an element for each
+ * exception, and scales.
  *
  * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
  * sample: total leaves out zeros and exceptions. */
-static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
+LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t exceptions = f->counts[LMC__EXCEPTION],
                    seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
     q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = fitted->n_codes;
     q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
     q->info.bits = (double)bits / 65536.0 / (double)seen +
                    (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
     bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
@@ -15105,36 +15068,33 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
- * does not mean that there is a grid. */
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
+ * is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
-    lmc__fitted fitted = {0, 0, 0, 0};
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
     /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
     else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
         if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
         if (q->info.is_lossless) return LMC_OK;
     }
-    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, &fitted, lossless);
+    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, lossless);
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must be of as many
- * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
-                                              const lmc_quantizer_options *o)
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+ * prediction itself. */
+LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
+                                                        const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
     const lmc_quantizer *const second = o->second;
@@ -15163,9 +15123,8 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
- * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
- * has a quantiser as any other, which says why. */
+/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
+ * nothing is left, and *quantizer is not touched. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -15199,6 +15158,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
+            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -17751,14 +17711,6 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* A tensor that is written, and what is asked of it again and again. */
-typedef struct lmc__written_tensor {
-    const lmc_tensor *t;
-    const uint8_t *name;
-    size_t name_size;
-    enum lmc_dtype dtype;
-} lmc__written_tensor;
-
 /* How an entry may refer to another one, and bytes of it that depend on that. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
@@ -17766,100 +17718,95 @@ typedef struct lmc__reference {
     uint64_t size;
 } lmc__reference;
 
-static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
-           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
-           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+    return a->rank == b->rank && a->size == b->size && strcmp(a->dtype, b->dtype) == 0 &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share at their ends, in a row: at most 255, and n. */
-static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+/* Bytes that names share, from a and b on by step: at most 255, and n. */
+static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
-    while (i < 255 && i < n && *a == *b) {
-        i++;
-        if (i < n) a += step, b += step;
-    }
+    while (i < 255 && i < n && a[step * (int)i] == b[step * (int)i]) i++;
     return i;
 }
 
 /* Of what Dtype, Rank, Shape and Size take. */
-static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
     unsigned i;
-    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
-    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+    for (i = 0; i < t->rank; i++) n += lmc__varint_size(t->shape[i]);
+    return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
 /* So many entries back references are looked for. Tensors of a layer come again with the next. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of w smallest; before: the n entries before it, the last
- * first; type_size: see lmc__count_type_bytes. */
-static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
-                                            const lmc__written_tensor *const *before, unsigned n,
-                                            uint64_t type_size)
+/* The reference that makes the entry of t smallest; n: entries before it. */
+static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
+    const uint64_t type_size = lmc__count_type_bytes(t, dtype);
+    const size_t name_size = strlen(t->name);
     lmc__reference best;
-    unsigned i;
+    unsigned back;
     memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
-    for (i = 0; i < n; i++) {
-        const lmc__written_tensor *const other = before[i];
-        const size_t most = lmc__min(w->name_size, other->name_size);
+    best.size = lmc__varint_size(name_size) + name_size + type_size;
+    for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
+        const lmc_tensor *const other = t - back;
+        const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
         lmc__reference found;
         size_t middle;
-        found.back = i + 1;
-        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.back = back;
+        found.prefix = lmc__count_shared(t->name, other->name, most, 1);
         found.suffix = most == found.prefix ? 0
-                                            : lmc__count_shared(w->name + w->name_size - 1,
-                                                                other->name + other->name_size - 1,
+                                            : lmc__count_shared(t->name + name_size - 1,
+                                                                other->name + other_size - 1,
                                                                 most - found.prefix, -1);
-        found.is_like = lmc__is_like(w, other);
-        middle = w->name_size - found.prefix - found.suffix;
+        found.is_like = lmc__is_like(t, other);
+        middle = name_size - found.prefix - found.suffix;
         found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
         if (found.size < best.size) best = found;
     }
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
- * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
-LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
-                                                    const lmc__reference *r, uint64_t position)
+/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+ * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
+                                                    enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
+    const lmc__reference r = lmc__choose_reference(t, n, dtype);
     const lmc_loss loss = lmc__get_loss(t);
     const uint64_t gap = t->offset - position;
-    const size_t middle = w->name_size - r->prefix - r->suffix;
+    const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
         (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
          (int)loss.measure > (int)LMC_MEASURE_NMSE))
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+    LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
                                    (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
-    LMC__TRY(lmc__append_varint(out, r->back));
-    if (r->back) {
-        LMC__TRY(lmc__append8(out, r->prefix));
-        LMC__TRY(lmc__append8(out, r->suffix));
+    LMC__TRY(lmc__append_varint(out, r.back));
+    if (r.back) {
+        LMC__TRY(lmc__append8(out, r.prefix));
+        LMC__TRY(lmc__append8(out, r.suffix));
     }
     LMC__TRY(lmc__append_varint(out, middle));
-    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    LMC__TRY(lmc__append(out, t->name + r.prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
-    if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
-        if (w->dtype == LMC_AUTO) {
+    if (!r.is_like) {
+        LMC__TRY(lmc__append8(out, (unsigned)dtype));
+        if (dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
         }
         LMC__TRY(lmc__append8(out, t->rank));
         for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
-        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+        if (dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
     }
     if (!loss.generation) return LMC_OK;
     LMC__TRY(lmc__append8(out, loss.generation));
@@ -17868,40 +17815,28 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
-    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
-        t->size > LMC__MAX_FILE_SIZE - t->offset)
+    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
+        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
         return 0;
-    if (w->dtype == LMC_AUTO)
-        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
 /* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
-    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
-    const lmc__written_tensor *before[LMC__MAX_BACK];
     uint64_t position = 0;
     size_t i;
     for (i = 0; i < file->n_tensors; i++) {
-        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
         const lmc_tensor *const t = &file->tensors[i];
-        lmc__reference r;
-        unsigned n = 0;
+        enum lmc_dtype dtype;
         if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
-        w->t = t;
-        w->name = (const uint8_t *)t->name;
-        w->name_size = strlen(t->name);
-        w->dtype = lmc_dtype_find(t->dtype);
-        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
-        for (; n < LMC__MAX_BACK && n < i; n++)
-            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
-        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
-        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        dtype = lmc_dtype_find(t->dtype);
+        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
     return LMC_OK;
@@ -17952,15 +17887,13 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 /* == snapshot/texts.h ========================================================================== */
 
 /* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
- * says what the FILE section has said already, takes no space.
+ * in the header of a file. Runs of Prediction 3 are predicted by it.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
- * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
- * byte, and its tensor's text 66,322. */
+ * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
+ * that are wanted: so any bytes of it take time in proportion to their number, and that of at
+ * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -17968,7 +17901,7 @@ typedef struct lmc__text {
     uint8_t *dst;
 } lmc__text;
 
-static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+LMC__COLD static void lmc__make_text(lmc__text *x, const void *p, size_t size)
 {
     const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
     if (from < to)
@@ -17977,7 +17910,7 @@ static void lmc__make_text(lmc__text *x, const void *p, size_t size)
     x->at += size;
 }
 
-static void lmc__make_string(lmc__text *x, const char *string)
+LMC__COLD static void lmc__make_string(lmc__text *x, const char *string)
 {
     lmc__make_text(x, string, strlen(string));
 }
@@ -18015,8 +17948,7 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
- * their sizes are kept. */
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
 typedef struct lmc__text_entry {
     uint64_t start; /* of its text */
     size_t name_size;
@@ -19358,27 +19290,23 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
- * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
- * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
- * AUTO.
+ * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
+ * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
- * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
- * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
- * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
+ * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
+ * Between the tensors of an archive stand headers that hardly differ: where the writer can read
+ * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
+ * another.
  *
- * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
- * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
- * predicted by earlier ones of the same size, of this file or another.
+ * A tensor is predicted by its twin, if that was written before and can be read back; else by the
+ * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
+ * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
  *
- * What a tensor is predicted by: its twin, if that was written before and can be read back; else
- * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * comes. */
 
-/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
- * 2^32 blocks. */
+/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
@@ -19386,22 +19314,19 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
- * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
- * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
- * once find them. */
+/* A run that several tensors share, which is not predicted, ends behind one of them by its name
+ * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
+ * that has changed, and stores that keep equal ranges of bytes once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
- * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. */
+ * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
- * behind it, would cost 200 bytes. */
+/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
@@ -19438,8 +19363,7 @@ typedef struct lmc__planner {
     uint64_t position;
     /* the first that does not end before position, or a lower one */
     size_t next_tensor;
-    /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
-     * text in them. 0: none are */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
     /* what it costs to read all predictions so far */
     lmc__reach reach;
@@ -19539,8 +19463,8 @@ static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t 
     return 1;
 }
 
-/* Bytes of a stream, of one file or several. What the caller has, quantised where the snapshot
- * is. */
+/* Bytes of a stream, of one file or several, as the caller has them, quantised where the
+ * snapshot is. */
 static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -19566,9 +19490,8 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded, or nobody could
- * restore what is predicted by it: so whole blocks are read, whose CRCs are known, though mostly
- * whole ones are wanted anyhow. */
+/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
+ * blocks are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -19604,9 +19527,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
- * that were quantised once more lose once more, unless the quantiser is the one that they were
- * quantised with. One that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
+ * that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -19620,7 +19542,7 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they must be in memory. */
+/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
 /* Whether, and in how many bytes before the first tensor, the header text may be. */
@@ -19635,8 +19557,7 @@ static enum lmc_status lmc__plan_header(lmc__planner *p)
     return LMC_OK;
 }
 
-/* Begins the file that was listed last, a copy of `given` that lacks its pointers: twins and
- * quantisers are taken over. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
                                                 enum lmc_dtype default_dtype)
 {
@@ -19683,9 +19604,8 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
- * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
- * what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
+ * that is promised wrongly costs only size: what predicts a block is always what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -19705,10 +19625,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
- * base it is always the same: it is asked for more than once, when runs are planned and when
- * segments are written. */
-static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
+ * it is always the same: it is asked for when runs are planned and when segments are written. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
@@ -19730,8 +19649,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only in a later run can
- * it refer to that. */
+/* The tensor's twin is in the run that would begin at start of this file: only a later run can
+ * refer to that. */
 static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -19752,7 +19671,7 @@ typedef struct lmc__planned_run {
     size_t block_size;
 } lmc__planned_run;
 
-/* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
+/* Quantised runs have a table in each block: theirs are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
@@ -19762,8 +19681,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
+ * gap between them is of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -19782,8 +19701,8 @@ static int lmc__ends_run(const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it, nearly without a gap, and are coded alike. */
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
+ * of the small ones behind it that are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -19791,8 +19710,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
-    /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R4-47). */
+    /* What a run before left of it, when its twin was not there yet: segments of odd size are
+     * refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = lmc__choose_block_size(p, run);
@@ -19815,8 +19734,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. It begins with a quotation mark, which makes the search fast. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
+ * or header_size. It begins with a quotation mark. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -19850,8 +19769,8 @@ static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 
-/* The run of the bytes before the first tensor, which are all at hand, if the header text is among
- * them: else nothing changes, and they are planned as any others. */
+/* The run of the bytes before the first tensor, if the header text is among them: else nothing
+ * changes. */
 static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
 {
     const size_t size = p->header_size;
@@ -19872,7 +19791,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. As with twins, a wrong guess costs only size. */
+ * then they are remembered. A wrong guess costs only size. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -19916,14 +19835,12 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
- * no tensor make runs up to where the next one begins.
+ * so many are wanted; available: all that are known to come if the file's size is unknown.
  *
- * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
- * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
- * makes one of at least one byte. */
-static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_t available,
-                                     lmc__planned_run *run)
+ * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
+ * so every byte is in a run, and each call makes one of at least one byte. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
+                                               size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
     unsigned width;
@@ -19962,7 +19879,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size, or of no prediction if it
+/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
  * would be too far away. */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
@@ -19985,9 +19902,9 @@ static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_
 
 /* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
  * start: its own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                       const lmc_base_part *parts, size_t n, uint64_t start,
-                                       uint64_t at, uint64_t stop)
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
+                                                 const lmc_base_part *parts, size_t n,
+                                                 uint64_t start, uint64_t at, uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
@@ -20005,9 +19922,8 @@ static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. The limit can be met only by a file of more small tensors than any
- * has. */
-static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+ * none if it is not predicted. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
     uint64_t at = p->position;
@@ -20048,9 +19964,8 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files, and the segments are planned with
- * it, one for each. The last block may have any size: it is taken for bytes then. */
-static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+ * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;
     const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -20086,31 +20001,23 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
- *     lmc__write_stream  in[0] <-> in[1] -+-> blocks -+                               +-> jobs
- *                                         |           |                               |
- *     carry  the beginning of a block ----+           +-> a block that was in pieces -+
+ *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
+ *                                                     |                               |
+ *                                                     +-> carry: what spans have cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * What the caller's memory has may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
- *
- * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
- * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
- * does not even do that: it is moved to just before the next span, for which room is left there.
- *
- *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
- *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ * The caller's memory may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task).
  *
  * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ * bytes follow: that many are there before any is coded.
  *
- * Each block has a slot in out as large as it can get, and behind the one before: so sections and
- * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
- * before its first block (head_size). */
+ * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
+ * order, with gaps, and are written as parts. A run's section stands before its first block
+ * (head_size). */
 
-/* Files of unknown size are cut into runs of this many bytes. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
     /* the section at hand */
@@ -20152,7 +20059,7 @@ struct lmc_writer {
     uint64_t run_left;
     /* number of the next block */
     uint32_t block;
-    /* the run's blocks may still become larger: see lmc__choose_run_blocks */
+    /* see lmc__choose_run_blocks */
     int may_enlarge;
 
     /* how many files wait, the last of the listing (writer_groups.h) */
@@ -20195,7 +20102,7 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
 }
 
 /* The section of a run, as it is planned, to run_head. */
-static enum lmc_status lmc__write_run_head(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
@@ -20215,9 +20122,10 @@ static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
+ * and read again as every reader will. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
 {
     const lmc__listing *const listing = &w->plan.listing;
     uint64_t position = w->plan.position;
@@ -20231,7 +20139,6 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
                             w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
                             listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
@@ -20243,17 +20150,14 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     return LMC_OK;
 }
 
-/* Of a run's first block, all of which is at data: so many pieces of so many bytes are compared
- * with the prediction. */
+/* So many pieces of so many bytes are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
 /* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block has changed. Headers, tables and classes are most of what such a block takes beside its
- * changes, and twice as large ones save 1 % (at 3 % changed) to 4 % (at 0.1 %). The first block is
- * there as a whole before it is planned, however the bytes came, so that is where it is decided:
- * what is written depends on the bytes only. The section of the run is not written yet. */
-static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
+ * block, which is at data, has changed. Headers, tables and classes are most of what such a
+ * block takes beside its changes. The section of the run is not written yet. */
+LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
@@ -20271,19 +20175,13 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
-    if (w->options.read_back)
-        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
-            w->planned.block_size;
     LMC__TRY(lmc__write_run_head(w));
     return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots become
- * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
- * their slots, are not written.
- *
- * w->offset counts what is going to be written, so that the index can say where blocks begin. */
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots
+ * become parts, to be written with the next wave, without the gaps between them. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -20317,15 +20215,15 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
- * on. A sixteenth more is for the headers of many small blocks. */
+/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
+ * for the headers of many small blocks. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
-     * of the wave is made now, also for runs that have none. */
+    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
+     * that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -20333,9 +20231,8 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
- * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
- * workers. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is
+ * encoded. Its prediction is read now: workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -20353,6 +20250,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         out = &c->out[c->out_number];
     }
     if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
@@ -20409,137 +20307,98 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encodes what is in carry: whole blocks, or the last of a file; or nothing, if the block turns out
- * to be larger. */
-static enum lmc_status lmc__flush_carry(lmc_writer *w)
+/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
+ * run of a file of unknown size. */
+static size_t lmc__get_whole(const lmc_writer *w)
 {
-    size_t rest;
-    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
-    if (rest != w->carry.size) rest = 0;
-    w->carry.size = rest;
-    return lmc__encode_wave(w);
+    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
+           : lmc__is_header_wanted(w) ? w->plan.header_size
+                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
 }
 
-/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
- * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
- * the file's size is unknown), which is filled up first. */
-static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
+ * First those that make what waits in carry whole (or not yet, if the block turns out to be
+ * larger), then whole ones where they are; the rest waits in carry. */
+static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
-    if (!data && size) return LMC_ERR_ARGUMENT;
-    while (size != 0) {
-        size_t n = size;
-        if (is_unknown ||
-            w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown ? LMC__PENDING_SIZE
-                                 : lmc__is_header_wanted(w)
-                                     ? w->plan.header_size
-                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
-                return LMC_ERR_LIMIT;
-            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
-            n = lmc__min(size, whole - w->carry.size);
-            LMC__TRY(lmc__append(&w->carry, data, n));
-            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
-        } else { /* straight from the caller's memory */
-            size_t rest;
-            w->is_callers = 1;
-            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-            LMC__TRY(lmc__encode_wave(w));
-            w->is_callers = 0;
-            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
-        }
+    size_t rest = w->carry.size, n;
+    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    while (rest) {
+        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        LMC__TRY(lmc__reserve(&w->carry, missing));
+        n = lmc__min(size, missing);
+        LMC__TRY(lmc__append(&w->carry, data, n));
+        if (n < missing) return LMC_OK;
         data += n;
         size -= n;
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
     }
+    for (; size != 0 && rest == 0; data += n - rest, size -= n - rest) {
+        n = is_unknown ? LMC__PENDING_SIZE : size;
+        if (n > size) break;
+        LMC__TRY(lmc__plan_blocks(w, data, n, &rest));
+    }
+    LMC__TRY(lmc__encode_wave(w));
+    w->carry.size = 0;
+    return lmc__append(&w->carry, data, size);
+}
+
+static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    w->is_callers = 1;
+    LMC__TRY(lmc__write_span(w, data, size));
+    w->is_callers = 0;
     return LMC_OK;
 }
 
-/* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
-static enum lmc_status lmc__stream_header(lmc_writer *w)
+/* Where a stream's bytes go in a buffer of a line more: at the beginning of a cache line. Copying
+ * from whole pages to 8 to 31 bytes above one takes some kernels of x86-64 two to four times as
+ * long; malloc gives 16. */
+static uint8_t *lmc__portion_at(const lmc__buffer *b)
 {
-    lmc__coder *const c = &w->coder;
-    const size_t more = w->plan.header_size - w->carry.size;
-    LMC__TRY(lmc__reserve(&w->carry, more));
-    lmc__want(c, w->carry.data + w->carry.size, more, SIZE_MAX / 2);
-    lmc__read_portion(c);
-    w->carry.size += c->read_got;
-    lmc__want(c, NULL, 0, 0);
-    LMC__TRY(c->read_status);
-    return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
+    return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* Where a stream's bytes go in a buffer that has so much and a line more: behind room for what is
- * left of those before, at the beginning of a cache line. A file is mostly read from whole pages,
- * and copying from a page to what lies 8 to 31 bytes above one takes the kernel of an x86-64 (rep
- * movsb, Zen 4) two to four times as long; malloc gives 16. */
-static uint8_t *lmc__portion_at(const lmc__buffer *b, size_t room)
-{
-    uint8_t *const at = b->data + room;
-    return at + (LMC__LINE - (uintptr_t)at % LMC__LINE) % LMC__LINE;
-}
-
-/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
- * left over at the end, less than a block or a run, waits there again. */
+/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    lmc__coder *c = &w->coder;
+    lmc__coder *const c = &w->coder;
     const int is_unknown = lmc__is_size_unknown(w);
-    const size_t room =
-        is_unknown
-            ? 0
-            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
-                                  w->options.base || w->options.read_back || w->plan.has_quantizer)
-                  << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
-                                                                    : 0); /* none is larger */
-    const uint64_t wave_size = lmc__get_wave_size(c, room),
+    const size_t block =
+        lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
+        << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
+    const uint64_t wave_size = lmc__get_wave_size(c, block),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
-    size_t size, rest;
     unsigned number = 0;
-    uint8_t *data;
     if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    c->stream = *stream;
-    c->ended = 0;
-    if (lmc__is_header_wanted(w)) LMC__TRY(lmc__stream_header(w));
-    if (c->ended) return LMC_OK;
     left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
            (w->plan.position - w->run_left) - w->carry.size;
-    rest = w->carry.size;
-    LMC__TRY(lmc__reserve(&c->in[0], room + span + LMC__LINE));
-    data = lmc__portion_at(&c->in[0],
-                           room); /* carry has less than room for blocks, less than span for runs */
-    if (!is_unknown) data -= rest;
-    if (rest) memcpy(data, w->carry.data, rest);
-    w->carry.size = 0;
-    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left),
-              SIZE_MAX / 2);
-    for (;;) {
-        lmc__buffer *next = &c->in[number ^= 1];
+    c->stream = *stream;
+    c->ended = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left), SIZE_MAX / 2);
+    while (c->read_size != 0) {
+        const uint8_t *const data = c->read_to;
+        lmc__buffer *const next = &c->in[number ^= 1];
+        size_t size;
         lmc__read_portion(c); /* the first, or what no step has read */
         while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
             lmc__read_portion(c);
         LMC__TRY(c->read_status);
-        left -= c->read_got;
-        size = rest + c->read_got;
-        if (size == 0 || (is_unknown && size < span)) break;
-        LMC__TRY(lmc__reserve(next, room + span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next, room), c->ended ? 0 : (size_t)lmc__min64(span, left),
+        size = c->read_got;
+        left -= size;
+        LMC__TRY(lmc__reserve(next, span + LMC__LINE));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left),
                   (size_t)wave_size);
-        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-        LMC__TRY(lmc__encode_wave(w));
-        if (c->read_size == 0) {
-            data += size - rest;
-            size = rest;
-            break;
-        }
-        if (rest) memcpy(lmc__portion_at(next, room) - rest, data + size - rest, rest);
-        data = lmc__portion_at(next, room) - rest;
+        if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
     lmc__want(c, NULL, 0, 0);
-    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
-    return lmc__append(&w->carry, data, size);
+    return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -20552,31 +20411,26 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
- * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
- * copy), and its fingerprint.
+ * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
+ * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
  *
- * The section stands before the bytes and tells all sizes, so small files wait in memory until
- * there are enough of them, or something else comes:
+ * The section stands before the bytes and tells all sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * All bytes are there then; so fingerprints and hashes are taken in one pass over them, not block
- * by block.
- *
- * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
- * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
- * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+ * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
+ * the base, where a block goes to one file (in_place.h). So with a base a file that is the
+ * base's waits only behind one that is not: then that is impossible anyhow. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors (whose
- * runs begin where they do), and its bytes are to be coded as any others. */
+/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors
+ * (whose runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -20654,27 +20508,10 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     for (i = l->n_files - n; i < l->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(
-            out, file,
-            lmc__count_shared((const uint8_t *)before, (const uint8_t *)file->path, most, 1)));
+        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1)));
         before = file->path;
     }
     return LMC_OK;
-}
-
-/* The last n of the list, each of which has a stream of its own, become files of one stream. body:
- * theirs, of lmc__append_group. They keep their numbers, and were checked when they came. */
-LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
-                                                   size_t size)
-{
-    for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size);
-}
-
-/* What waits of a file; a group of empty ones has no bytes at all. */
-LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
-{
-    return w->group.data ? w->group.data + (size_t)f->start : NULL;
 }
 
 /* Writes what waits. */
@@ -20686,13 +20523,15 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
+    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
+    LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
+        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
     }
     w->in_group = 1;
     w->plan.position = 0;
@@ -20719,12 +20558,9 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 #ifndef LMC_NO_ENCODER
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- *
- * Everything is written once and in its order, so any sink will do. What cannot be known before
- * (sizes of files, fingerprints, where blocks are) goes to the index at the end, which grows with
- * what is written. */
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
+ * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
+ * Everything is written once and in its order, so any sink will do. */
 
 /* The calls, in the order in which they are legal:
  *
@@ -20737,12 +20573,10 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
- * not: it is what the index says of places. w->body is one buffer for whatever section is being
- * made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
+ * buffer for whatever section is being made. */
 
-/* Straight to the sink, behind what waits to be written. The first thing that fails stops
- * everything: a sink cannot take back. */
+/* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -20771,9 +20605,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
     return lmc__write_body(w, kind, &w->body);
 }
 
-/* What the file may use, as its header says before anything of it is known. With a read_back runs
- * may refer to this snapshot, even if no twin is ever used.
- */
+/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
@@ -20782,10 +20614,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
  *
- * What the options point to (base, read_back, parallel, what quantisers there will be) is the
- * caller's and must stay until the writer is freed; the options themselves are copied. The base's
- * fingerprint is computed now, which for a base of many tensors is a sort and a digest; the writer
- * reads its bytes only where it has a tensor of the same name. */
+ * What the options point to is the caller's and must stay until the writer is freed; the options
+ * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
+ * bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -20851,19 +20682,15 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
- * something to another 1.x. */
+/* Words of a struct of the caller that mean nothing yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have.
- *
- * The caller's file may go at once. What breaks a rule of the format is CORRUPT to a reader, which
- * here is a wrong argument. */
+ * function that every reader will check it with: what a reader would refuse is a wrong argument
+ * here. The caller's file may go at once. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -20902,30 +20729,20 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_to_file(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__write_waiting(w, data, size) : lmc__write_bytes(w, data, size);
-}
-
-static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__stream_waiting(w, stream) : lmc__write_stream(w, stream);
-}
-
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
- * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
- * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
- * section with the size is in the sink already. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
+ * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
+ * fingerprints of its tensors go to the room that the index has kept for them. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
     uint64_t size;
+    size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+    }
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
@@ -20936,8 +20753,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
- * today wrote there a later one would take for something else. */
+/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -20949,11 +20765,9 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
  *
- *     | u32 size of key | u32 size of value | key | value |
- *
- * Whether two have the same key is found out in the end, when they are sorted. */
+ *     | u32 size of key | u32 size of value | key | value | */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -21002,8 +20816,7 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 }
 
 /* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
- * 8 bytes before it. */
+ * points at the key within w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -21052,16 +20865,13 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries, for the two do not lie side by side. The trailer must come last: a file that has one is
- * complete.
+ * entries. A file that has a trailer is complete.
  *
  *     | section header |   head   | entries of files and runs | metadata |  trailer  |
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
- * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
- */
+ * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -21104,9 +20914,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
- * there was an error, nor with a w that is NULL. */
+/* The first error stays, and is all that any later call returns. So callers may leave all
+ * statuses but the last one unread. `call` is not evaluated once there was an error. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -21119,11 +20928,15 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(lmc__write_to_file(w, (const uint8_t *)data, size));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
+                                : lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(lmc__stream_to_file(w, stream));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__stream_waiting(w, stream)
+                                : lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
@@ -21138,9 +20951,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 7.2). */
+/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -23187,29 +22998,24 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  * coded with.
  *
  * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
- * would be coded as floats, several times as large; fitted anew, they would lose once more.
- * With it the same elements come out, and about the same size. That is not taken on trust: blocks
- * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * files) has elements that lie on a grid, of which only the old file knows. With it the same
+ * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
+ * (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
- * something else. So the first head counts, the others must agree, and where they do not the tensor
- * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
- * checked; their elements are not decoded.
+ * A file may be made so that each head says something else. So the first head counts, and where the
+ * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
+ * their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- *
- * So the result is complete for all elements, also those of blocks that were not quantised: they
- * lie on some grid or become exceptions, and then is_recovered has the last word. */
+ */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
- * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
- * moved. What is not read, of blocks that are stored, has the scale of 1. */
+/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
+ * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -23228,8 +23034,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first: those differ
- * from block to block. n_points is not said by a head, so it is not compared. */
+/* All that a block's head says but its scales, and which part of a group comes first. n_points
+ * is not said by a head. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -23240,8 +23046,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. It does not say how many
- * points the grid has: as many as can be numbered and, without a table, have a code. */
+/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
+ * as can be numbered and, without a table, have a code. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -23257,18 +23063,15 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again.
+ * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
  *
- * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
- * the block's first element in the tensor. Its first group must end where the tensor's groups do,
- * or the scales would be of other elements. A group that begins in the block before gets its scale
- * twice; if a hostile file says two, the last one counts, and the comparison with the elements
- * tells. */
-static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
-                                          const uint8_t *src, const lmc_block_info *info,
-                                          uint64_t first, uint8_t *ws, size_t ws_size,
-                                          int *is_other)
+ * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
+ * tensor. Its first group must end where the tensor's groups do. A group that begins in the
+ * block before gets its scale twice; if a hostile file says two, the last one counts. */
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+                                                    const uint8_t *src, const lmc_block_info *info,
+                                                    uint64_t first, uint8_t *ws, size_t ws_size,
+                                                    int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -23291,10 +23094,9 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
- * not where it was when codes were found, but table and symbols have moved together. */
-static enum lmc_status lmc__set_codes(lmc_quantizer *q)
+/* The codes of symbols, as they were found when the table was fitted: not only of those in it,
+ * for BF16 may have been rounded to a neighbour. Table and symbols have moved together. */
+LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
@@ -23309,13 +23111,11 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
- * alone may be quantised. Its parameters are complete when the last block was read: each has the
- * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
- * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
-static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                              const lmc__listed_file *f, const lmc_tensor *t,
-                                              lmc_twin *twin)
+/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
+ * prediction lies, which whoever codes it again must give. */
+LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
+                                                        const lmc__listed_file *f,
+                                                        const lmc_tensor *t, lmc_twin *twin)
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -23374,9 +23174,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
- * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
- * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
+/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
+ * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -23503,18 +23302,14 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
- * compared with one. The same digester and the same waves as of writer and restorer, without
- * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
+ * The same digester and the same waves as of writer and restorer, without blocks:
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
- * as there is no block header that has it. */
+/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -23526,14 +23321,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
- * begins with a job, is cut into pieces of a whole leaf. */
+/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
- * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
- * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
- * still read this one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
+ * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -23564,12 +23356,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it, as a writer
- * does. file and tensors change only at the end, all at once.
- *
- * tensors is file->tensors, said once more without const, because fingerprints are written to it.
- * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
- * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+/* The description is held to the rules for files by writing it down and parsing it. file and
+ * tensors change only at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -23613,9 +23401,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
- * base says they have. No byte of content is read; whoever wants to know that the content has them
- * calls lmc_file_identify for each file first. */
+/* An origin's first step. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)

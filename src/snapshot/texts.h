@@ -5,15 +5,13 @@
 #include "snapshot/files.h"
 
 /* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
- * says what the FILE section has said already, takes no space.
+ * in the header of a file. Runs of Prediction 3 are predicted by it.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
- * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
- * byte, and its tensor's text 66,322. */
+ * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
+ * that are wanted: so any bytes of it take time in proportion to their number, and that of at
+ * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -21,7 +19,7 @@ typedef struct lmc__text {
     uint8_t *dst;
 } lmc__text;
 
-static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+LMC__COLD static void lmc__make_text(lmc__text *x, const void *p, size_t size)
 {
     const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
     if (from < to)
@@ -30,7 +28,7 @@ static void lmc__make_text(lmc__text *x, const void *p, size_t size)
     x->at += size;
 }
 
-static void lmc__make_string(lmc__text *x, const char *string)
+LMC__COLD static void lmc__make_string(lmc__text *x, const char *string)
 {
     lmc__make_text(x, string, strlen(string));
 }
@@ -68,8 +66,7 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
- * their sizes are kept. */
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
 typedef struct lmc__text_entry {
     uint64_t start; /* of its text */
     size_t name_size;
