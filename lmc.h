@@ -22727,7 +22727,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, si
     return LMC_OK;
 }
 
-static const char *lmc__key_at(const lmc__tables *t, size_t i)
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
 {
     return (const char *)t->keys.data +
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
@@ -22741,7 +22741,7 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = lmc__key_at(&r->tables, i);
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
@@ -22755,8 +22755,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
     const char *found;
     size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__key_at(t, i), key) < 0);
-    if (i == t->n_metadata || strcmp(lmc__key_at(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
     return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
