@@ -176,8 +176,8 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
-static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
-                              size_t size)
+LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                                   size_t size)
 {
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
