@@ -1143,15 +1143,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define LMC__INLINE static inline __attribute__((always_inline))
 #define LMC__COLD __attribute__((cold))
-#elif defined(_MSC_VER)
-#define LMC__UNLIKELY(x) (x)
-#define LMC__PREFETCH(p) ((void)(p))
-#define LMC__INLINE static __forceinline
-#define LMC__COLD
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
+#ifdef _MSC_VER
+#define LMC__INLINE static __forceinline
+#else
 #define LMC__INLINE static inline
+#endif
 #define LMC__COLD
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
@@ -15879,16 +15878,11 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-static unsigned lmc__log2_width(unsigned width)
-{
-    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
-}
-
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
  * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
@@ -15906,7 +15900,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * there are. */
 static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 {
-    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__log2_width(lmc_dtype_width(dtype));
+    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__lowest_bit(lmc_dtype_width(dtype));
     return log2_block < most ? log2_block : most;
 }
 #endif
