@@ -1143,15 +1143,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define LMC__INLINE static inline __attribute__((always_inline))
 #define LMC__COLD __attribute__((cold))
-#elif defined(_MSC_VER)
-#define LMC__UNLIKELY(x) (x)
-#define LMC__PREFETCH(p) ((void)(p))
-#define LMC__INLINE static __forceinline
-#define LMC__COLD
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
+#ifdef _MSC_VER
+#define LMC__INLINE static __forceinline
+#else
 #define LMC__INLINE static inline
+#endif
 #define LMC__COLD
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
@@ -9655,8 +9654,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by
- * value. */
+/* The symbols of all frozen trees in the order of their leaves: by their ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -11808,48 +11806,42 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
-LMC__INLINE void lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
+/* lmc__count_keys for one width, a constant. */
+LMC__INLINE size_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
-    const uint8_t *const src = sample->src, *const before = sample->base;
     const enum lmc__order order = sample->order;
-    lmc__key_counts *const classes = m->classes;
     uint64_t within = 0;
+    size_t n_equal = 0, i;
     unsigned last = 0;
-    size_t i;
     for (i = 0; i < sample->n; i++) {
-        const uint64_t b = lmc__load_element(before, i, width);
-        const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(
-            order == LMC__ORDER_FLOAT ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
-                                      : lmc__residual(v, b, width, LMC__ORDER_INTEGER));
-        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
+        const uint64_t b = lmc__load_element(sample->base, i, width);
+        const uint64_t v = lmc__load_element(sample->src, i, width);
+        const unsigned magnitude = lmc__magnitude(lmc__residual(v, b, width, order));
+        lmc__key_counts *const counts = &m->classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
         counts->magnitudes[magnitude]++;
         within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
-        last = magnitude > last ? magnitude : last;
+        if (magnitude > last) last = magnitude;
+        n_equal += v == b;
     }
     m->last = last;
     m->within = within;
+    return n_equal;
 }
 
 /* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
-    size_t n_equal = 0;
     unsigned key;
     m->total = sample->n;
     m->width = sample->width;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
     switch (sample->width) {
-    case 1: lmc__count_keys_of(m, sample, 1); break;
-    case 2: lmc__count_keys_of(m, sample, 2); break;
-    case 4: lmc__count_keys_of(m, sample, 4); break;
-    default: lmc__count_keys_of(m, sample, 8);
+    case 1: return lmc__count_keys_of(m, sample, 1);
+    case 2: return lmc__count_keys_of(m, sample, 2);
+    case 4: return lmc__count_keys_of(m, sample, 4);
+    default: return lmc__count_keys_of(m, sample, 8);
     }
-    for (key = 0; key < 256; key++)
-        if (m->classes[key].n) n_equal += m->classes[key].magnitudes[0];
-    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
@@ -15427,16 +15419,11 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-static unsigned lmc__log2_width(unsigned width)
-{
-    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
-}
-
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
  * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
@@ -15454,7 +15441,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * there are. */
 static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 {
-    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__log2_width(lmc_dtype_width(dtype));
+    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__lowest_bit(lmc_dtype_width(dtype));
     return log2_block < most ? log2_block : most;
 }
 #endif

@@ -899,15 +899,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define LMC__INLINE static inline __attribute__((always_inline))
 #define LMC__COLD __attribute__((cold))
-#elif defined(_MSC_VER)
-#define LMC__UNLIKELY(x) (x)
-#define LMC__PREFETCH(p) ((void)(p))
-#define LMC__INLINE static __forceinline
-#define LMC__COLD
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
+#ifdef _MSC_VER
+#define LMC__INLINE static __forceinline
+#else
 #define LMC__INLINE static inline
+#endif
 #define LMC__COLD
 #endif
 #if defined(__GNUC__) && !defined(__clang__)
@@ -6485,8 +6484,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by
- * value. */
+/* The symbols of all frozen trees in the order of their leaves: by their ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -8376,16 +8374,11 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-static unsigned lmc__log2_width(unsigned width)
-{
-    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
-}
-
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
  * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))

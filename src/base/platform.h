@@ -52,15 +52,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define LMC__INLINE static inline __attribute__((always_inline))
 #define LMC__COLD __attribute__((cold))
-#elif defined(_MSC_VER)
-#define LMC__UNLIKELY(x) (x)
-#define LMC__PREFETCH(p) ((void)(p))
-#define LMC__INLINE static __forceinline
-#define LMC__COLD
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
+#ifdef _MSC_VER
+#define LMC__INLINE static __forceinline
+#else
 #define LMC__INLINE static inline
+#endif
 #define LMC__COLD
 #endif
 #if defined(__GNUC__) && !defined(__clang__)

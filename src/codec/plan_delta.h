@@ -154,48 +154,42 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
-LMC__INLINE void lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
+/* lmc__count_keys for one width, a constant. */
+LMC__INLINE size_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
-    const uint8_t *const src = sample->src, *const before = sample->base;
     const enum lmc__order order = sample->order;
-    lmc__key_counts *const classes = m->classes;
     uint64_t within = 0;
+    size_t n_equal = 0, i;
     unsigned last = 0;
-    size_t i;
     for (i = 0; i < sample->n; i++) {
-        const uint64_t b = lmc__load_element(before, i, width);
-        const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(
-            order == LMC__ORDER_FLOAT ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
-                                      : lmc__residual(v, b, width, LMC__ORDER_INTEGER));
-        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
+        const uint64_t b = lmc__load_element(sample->base, i, width);
+        const uint64_t v = lmc__load_element(sample->src, i, width);
+        const unsigned magnitude = lmc__magnitude(lmc__residual(v, b, width, order));
+        lmc__key_counts *const counts = &m->classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
         counts->magnitudes[magnitude]++;
         within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
-        last = magnitude > last ? magnitude : last;
+        if (magnitude > last) last = magnitude;
+        n_equal += v == b;
     }
     m->last = last;
     m->within = within;
+    return n_equal;
 }
 
 /* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
-    size_t n_equal = 0;
     unsigned key;
     m->total = sample->n;
     m->width = sample->width;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
     switch (sample->width) {
-    case 1: lmc__count_keys_of(m, sample, 1); break;
-    case 2: lmc__count_keys_of(m, sample, 2); break;
-    case 4: lmc__count_keys_of(m, sample, 4); break;
-    default: lmc__count_keys_of(m, sample, 8);
+    case 1: return lmc__count_keys_of(m, sample, 1);
+    case 2: return lmc__count_keys_of(m, sample, 2);
+    case 4: return lmc__count_keys_of(m, sample, 4);
+    default: return lmc__count_keys_of(m, sample, 8);
     }
-    for (key = 0; key < 256; key++)
-        if (m->classes[key].n) n_equal += m->classes[key].magnitudes[0];
-    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/bytes.h"
 #include "base/options.h"
 #include "kernels/dispatch.h"
 #include "codec/dtypes.h"
@@ -26,16 +27,11 @@
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-static unsigned lmc__log2_width(unsigned width)
-{
-    return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
-}
-
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
  * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
+    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
@@ -53,7 +49,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * there are. */
 static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 {
-    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__log2_width(lmc_dtype_width(dtype));
+    const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__lowest_bit(lmc_dtype_width(dtype));
     return log2_block < most ? log2_block : most;
 }
 #endif
