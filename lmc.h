@@ -1896,7 +1896,6 @@ typedef struct lmc__kernels {
     uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
                            lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                            enum lmc__order order, uint64_t *sum);
-    int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);
@@ -3979,7 +3978,7 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
  * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
  * difference. */
-static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+static int lmc__is_constant(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
@@ -3997,7 +3996,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
                                             gets an eighth of them */
-    if (n != 0 && lmc__is_constant_scalar(src, n)) {
+    if (n != 0 && lmc__is_constant(src, n)) {
         counts[src[0]] += (uint32_t)n;
         return;
     }
@@ -9388,8 +9387,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
-    lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
+    lmc__split_##isa, split_root, lmc__map_##isa, lmc__partition_##isa, lmc__flatten_##isa,        \
+        lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
@@ -9459,7 +9458,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
-    lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__split_scalar, lmc__split_root_strips, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
     lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
@@ -9468,7 +9467,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but is_constant and the look-up of grids. */
+/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
@@ -11555,7 +11554,7 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     uint8_t *const start = e->out, *const end = e->end;
     int fits;
     if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
-        e->k->is_constant(row, n))
+        lmc__is_constant(row, n))
         return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
     if (choice != LMC__CHOOSE_TREE)
         return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
